@@ -9,6 +9,7 @@ fn main() {
     let note = commit.map_or(String::new(), |commit| format!(" ({commit})"));
     println!("cargo::rustc-env=WARPWRIGHT_COMMIT={note}");
     println!("cargo::rerun-if-changed=build.rs");
+
     // The log of HEAD changes with each commit. Not so `index`, which git writes whenever it is asked something.
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file]).filter(|path| Path::new(path).exists());

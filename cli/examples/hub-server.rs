@@ -26,10 +26,12 @@ fn main() {
         eprintln!("usage: hub-server FILE...");
         process::exit(2);
     }
+
     let files: Vec<File> = paths.iter().map(|path| file(path)).collect();
     let server = Server::new(&files);
     println!("HF_ENDPOINT={}", server.endpoint);
     println!("serving hf:org/repo; end with Ctrl-C");
+
     // Threads of the server answer.
     loop {
         thread::park();

@@ -145,5 +145,6 @@ pub(crate) fn sentence(error: &dyn Error) -> String {
         }
         cause = error.source();
     }
+
     sentence
 }

@@ -50,12 +50,14 @@ pub(crate) fn compile(config: &EmulatorConfig, image: &[u8]) -> Result<ptx_emu::
     if let Some(target) = directive(text, ".target") {
         check_target(config, target.split(',').next().unwrap_or_default().trim())?;
     }
+
     let invalid = |errors: &[ParseError]| Error::new(CUresult::INVALID_PTX, log_text(errors));
     let parsed = ptx_emu::Module::parse(text).map_err(|errors| invalid(&errors.0))?;
     let ill_formed = |error: &ParseError| error.kind == ErrorKind::IllFormed;
     if parsed.errors().iter().any(ill_formed) {
         return Err(invalid(parsed.errors()));
     }
+
     Ok(parsed)
 }
 
@@ -150,6 +152,7 @@ pub(crate) fn merge(texts: &[(String, String)]) -> String {
             .iter()
             .any(|name| line.trim_start().starts_with(name))
     };
+
     // A header in the middle of the merged text would be an error.
     for (name, text) in texts {
         merged += &format!("\n// {}\n", name.replace(char::is_control, " "));
@@ -160,6 +163,7 @@ pub(crate) fn merge(texts: &[(String, String)]) -> String {
             }
         }
     }
+
     merged
 }
 

@@ -83,10 +83,12 @@ impl Limits {
         if text == "none" {
             return Ok(None);
         }
+
         let seconds: f64 = text.parse().map_err(|_| InvalidLimit)?;
         if seconds.is_nan() || seconds <= 0.0 {
             return Err(InvalidLimit);
         }
+
         Duration::try_from_secs_f64(seconds)
             .map(Some)
             .map_err(|_| InvalidLimit)

@@ -58,6 +58,7 @@ pub(crate) fn run_in_pool<R: Send>(threads: usize, work: impl FnOnce() -> R + Se
     let Some(pool) = take_pool(threads) else {
         return work();
     };
+
     let result = pool.install(work);
     SPARE
         .lock()
@@ -72,6 +73,7 @@ fn take_pool(threads: usize) -> Option<ThreadPool> {
     if let Some(at) = spare.iter().rposition(|(of, _)| *of == threads) {
         return Some(spare.remove(at).1);
     }
+
     drop(spare);
     let started = |_| {
         IN_POOL.set(true);

@@ -35,12 +35,14 @@ fn finish_report() {
     let Some(report) = machine.device.report.get() else {
         return;
     };
+
     // A thread that was terminated inside a call may hold the lock forever, so do not wait for it.
     if let Some(state) = machine.state_at_exit() {
         for leak in left(&state) {
             report.leak(leak);
         }
     }
+
     report.end(machine.device.order.forgot());
 }
 
@@ -65,6 +67,7 @@ pub(crate) fn at_exit() {}
 /// Returns the objects that the program created and did not release.
 fn left(s: &DriverState) -> Vec<JsonObject> {
     let mut left = memory(s);
+
     // Objects that belong to another object are released with it and are not leaks of their own:
     // modules of libraries, per-thread streams, graphs inside graphs, and default pools.
     let libraries = s

@@ -116,6 +116,7 @@ pub unsafe extern "C" fn warpwright_emu_last_finding(
         .0
         .pop()
         .unwrap_or_default();
+
     // SAFETY: the caller guarantees that the buffer is NULL or valid for `capacity` bytes.
     unsafe { buffer.convert() }.set_text(&text, capacity);
     text.len() + 1

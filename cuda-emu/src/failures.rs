@@ -81,6 +81,7 @@ impl Failures {
         if !self.any.load(Relaxed) {
             return CallVerdict::Runs;
         }
+
         let mut rules = self.lock();
         if let Some(loss) = &mut rules.lost {
             match loss.left.checked_sub(1) {
@@ -88,6 +89,7 @@ impl Failures {
                 None => return CallVerdict::Lost(loss.code),
             }
         }
+
         for failure in rules
             .calls
             .iter_mut()
@@ -98,6 +100,7 @@ impl Failures {
                 return CallVerdict::Fails(failure.code);
             }
         }
+
         CallVerdict::Runs
     }
 

@@ -183,10 +183,12 @@ impl<K: HandleKind, T> Table<K, T> {
         if raw.is_null() {
             return refuse(K::NULL, format!("the {} is NULL", K::WORD));
         }
+
         let id = Id(raw as usize as u64, PhantomData);
         if self.get(id).is_some() {
             return Ok(id);
         }
+
         let what = if id.0 >> 56 == K::TAG {
             "was destroyed"
         } else {

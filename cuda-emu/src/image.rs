@@ -137,17 +137,21 @@ fn entries(image: &[u8]) -> Option<Vec<FatBinaryEntry<'_>>> {
         while !left.is_empty() {
             let header = number(left, 4, 4) as usize;
             let bytes = number(left, 8, 8) as usize;
+
             // The size of the header also ensures that the loop makes progress.
             if header < ENTRY {
                 return None;
             }
+
             let (entry, next) = left.split_at_checked(header.checked_add(bytes)?)?;
             let (header, contents) = entry.split_at(header);
             entries.push(FatBinaryEntry::new(header, contents));
             left = next;
         }
+
         rest = after;
     }
+
     Some(entries)
 }
 
@@ -174,6 +178,7 @@ impl<'a> FatBinaryEntry<'a> {
         if self.bytes > MOST {
             return Err(broken(&format!("an entry has {} bytes", self.bytes)));
         }
+
         let mut text = if self.flags & ZSTANDARD != 0 {
             self.unpack_zstandard()?
         } else if self.flags & LZ4 != 0 {

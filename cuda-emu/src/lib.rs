@@ -190,6 +190,7 @@ pub fn library() -> &'static Library {
     if let Some((_, library)) = known.iter().find(|(of, _)| std::ptr::eq(*of, machine)) {
         return library;
     }
+
     #[expect(
         unsafe_code,
         reason = "a library can only be made from a trusted table"

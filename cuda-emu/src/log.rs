@@ -35,6 +35,7 @@ impl CallLog {
             log.entries.pop_front();
             log.dropped += 1;
         }
+
         // A callback may read the log, so it must not run under the lock.
         drop(log);
         for (_, callback) in &callbacks {

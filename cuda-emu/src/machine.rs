@@ -168,6 +168,7 @@ impl Machine {
             let text = format!("{} is malformed: {}", environment::FAILURES, error.text);
             return refuse(error.code, text);
         }
+
         match environment::checks() {
             Some(Err(word)) => {
                 let text = format!(
@@ -179,6 +180,7 @@ impl Machine {
             Some(Ok(checks)) => self.device.ask(checks),
             None => {}
         }
+
         match environment::limits(self.device.config.limits) {
             Ok(limits) => self.device.limit(limits),
             Err(variable) => {
@@ -186,11 +188,13 @@ impl Machine {
                 return refuse(CUresult::INVALID_VALUE, text);
             }
         }
+
         // `cuInit` may be called again, and the report must not be started twice.
         let Some(file) = environment::report().filter(|_| self.device.report.get().is_none())
         else {
             return Ok(());
         };
+
         match RunReport::open(&file, self.device.config.compute_capability) {
             Ok(report) => self.device.start_report(report),
             Err(error) => {
@@ -198,6 +202,7 @@ impl Machine {
                 return refuse(CUresult::INVALID_VALUE, text);
             }
         }
+
         Ok(())
     }
 
@@ -207,15 +212,18 @@ impl Machine {
         if !BEFORE_INIT.contains(&call) || call == "cuInit" {
             self.fail_if_injected(call)?;
         }
+
         if in_host_function() {
             return refuse(
                 CUresult::NOT_PERMITTED,
                 "a host function must not call the driver",
             );
         }
+
         if !self.initialized.load(Relaxed) && !BEFORE_INIT.contains(&call) {
             return Err(Error::from(CUresult::NOT_INITIALIZED));
         }
+
         Ok(())
     }
 

@@ -140,6 +140,7 @@ impl WorkQueue {
     /// Adds a task at the end. Starts a worker thread if none is running.
     pub(crate) fn push(self: &Arc<Self>, task: Task) -> Ticket {
         let mut state = self.state();
+
         // The clock advances under the lock of the queue, so that the numbers of work follow its
         // order.
         task.follow(&mut state.clock);
@@ -149,6 +150,7 @@ impl WorkQueue {
         if state.done == state.pushed {
             self.device.turns.comes(self.number);
         }
+
         state.tasks.push_back((task, Arc::clone(&moment)));
         state.pushed += 1;
         if state.working {
@@ -161,6 +163,7 @@ impl WorkQueue {
                 queue.work();
             });
         }
+
         Ticket {
             queue: Arc::clone(self),
             place: state.pushed,
@@ -199,6 +202,7 @@ impl WorkQueue {
             if state.done == state.pushed {
                 self.device.turns.leaves(self.number);
             }
+
             // The event must be reached under the lock. After the last task, a thread that sees the
             // event reached then also sees the stream idle, and vice versa.
             drop(reached);
@@ -234,6 +238,7 @@ impl WorkQueue {
             if let Some(task) = state.tasks.pop_front() {
                 return Some(task);
             }
+
             let (woken, timeout) = self
                 .wake
                 .wait_timeout(state, IDLE)
@@ -302,6 +307,7 @@ impl WorkQueue {
         if matches!(work, StreamWork::Host(_)) {
             self.device.order.learn(moment);
         }
+
         let site = WorkSite {
             traced: self.place(),
             queue: self.number,
@@ -310,6 +316,7 @@ impl WorkQueue {
         if let Some(touched) = work.run(self.device, site)? {
             self.compare(work.name(), moment, touched);
         }
+
         Ok(())
     }
 

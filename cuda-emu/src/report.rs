@@ -136,6 +136,7 @@ impl Details {
         if let Some(address) = fault.address {
             object = object.hex("address", address);
         }
+
         // The place of this thread comes first, then the place of the thread it conflicts with.
         let own = fault
             .place
@@ -197,6 +198,7 @@ fn of_place(kernel: &str, did: &str, place: &SourcePlace) -> JsonObject {
     if place.line == 0 {
         return object;
     }
+
     let object = object
         .number("line", place.line)
         .number("column", place.column)
@@ -280,6 +282,7 @@ fn quoted(text: &str) -> String {
             c => quoted.push(c),
         }
     }
+
     quoted.push('"');
     quoted
 }

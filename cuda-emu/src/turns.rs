@@ -150,12 +150,14 @@ impl Turns {
             QueueProgress::Asks => true,
             QueueProgress::Waits(ready) => !ready(),
         };
+
         // A queue that comes may ask in a moment, so the choice waits until its state is known.
         // Otherwise the order would depend on the timing of threads.
         let may = state.waiting > 0 || state.looks > 0 || state.late;
         if !may || state.running.is_some() || !state.queues.values().all(known) {
             return;
         }
+
         let asks = state
             .queues
             .iter()

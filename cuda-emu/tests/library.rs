@@ -61,6 +61,7 @@ fn open() -> (&'static Library, Api) {
         let found = unsafe { library.get::<unsafe extern "C" fn()>(name.to_bytes_with_nul()) };
         found.map_or(std::ptr::null(), |f| *f as *const c_void)
     };
+
     // SAFETY: the library exports these names with the types of `cuda.h`.
     let api = unsafe { Api::load(symbol) }.unwrap();
     (library, api)
@@ -92,6 +93,7 @@ fn a_program_runs_on_the_library() {
         (CUcontext::NULL, CUmodule::NULL, CUfunction::NULL);
     let (mut address, mut result, mut n) = (0u64, 0u32, 42u32);
     let null = std::ptr::null_mut::<c_void>();
+
     // SAFETY: every pointer is to a variable of this test, and the stream is synchronised before they end.
     let codes = unsafe {
         let mut codes = vec![
@@ -129,6 +131,7 @@ fn a_program_runs_on_the_library() {
     assert_eq!(result, 42);
 
     let mut text = [0u8; 200];
+
     // SAFETY: the function is declared so, and the buffer is of that size.
     let needed = unsafe {
         let last = library.get::<unsafe extern "C" fn(*mut c_char, usize) -> usize>(
@@ -150,9 +153,11 @@ fn a_program_runs_on_the_library() {
 fn with_failures(rules: &str) -> ([u32; 3], String) {
     let (library, api) = open();
     configure(library, std::ptr::null());
+
     // SAFETY: the tests of this file take turns, and no other thread runs.
     unsafe { std::env::set_var("WARPWRIGHT_EMU_FAIL", rules) };
     let mut count = 0;
+
     // SAFETY: the pointer is to a variable of this function.
     let codes = unsafe {
         [
@@ -162,9 +167,11 @@ fn with_failures(rules: &str) -> ([u32; 3], String) {
         ]
         .map(|c| c.0)
     };
+
     // SAFETY: as above.
     unsafe { std::env::remove_var("WARPWRIGHT_EMU_FAIL") };
     let mut text = [0u8; 300];
+
     // SAFETY: the function is declared so, and the buffer is of that size.
     let needed = unsafe {
         let last = library.get::<unsafe extern "C" fn(*mut c_char, usize) -> usize>(
@@ -233,6 +240,7 @@ fn functions_for_c_configure_the_library() {
         ..Settings::default()
     };
     configure(library, &settings);
+
     // SAFETY: the function is declared so, and the strings outlive the calls.
     let injected = unsafe {
         let inject = library.get::<unsafe extern "C" fn(*const c_char, u64, CUresult) -> CUresult>(
@@ -248,6 +256,7 @@ fn functions_for_c_configure_the_library() {
     assert_eq!(injected.map(|code| code.0), [0, 0, 1]);
     let (mut version, mut minor, mut processors, mut count, mut bytes) = (0, 0, 0, 0, 0);
     let (mut context, mut address) = (CUcontext::NULL, 0);
+
     // SAFETY: every pointer is to a variable of this test.
     let codes = unsafe {
         [

@@ -69,9 +69,11 @@ impl Program {
             let found = unsafe { library.get::<unsafe extern "C" fn()>(name.to_bytes_with_nul()) };
             found.map_or(null(), |f| *f as *const c_void)
         };
+
         // SAFETY: the library exports these names with the types of `cuda.h`.
         let api = unsafe { Api::load(symbol) }.unwrap();
         let (mut context, mut module) = (CUcontext::NULL, CUmodule::NULL);
+
         // SAFETY: every pointer is to a variable of this function.
         let codes = unsafe {
             [
@@ -111,6 +113,7 @@ impl Program {
     fn launch(&self, name: &CStr, grid: u32, stream: CUstream, mut address: u64) {
         let (mut function, mut n) = (CUfunction::NULL, 7u32);
         let mut params: [*mut c_void; 2] = [from_mut(&mut address).cast(), from_mut(&mut n).cast()];
+
         // SAFETY: every pointer is to a variable of this function, and launches copy their parameters.
         let codes = unsafe {
             let found = (self.api.cuModuleGetFunction)(&mut function, self.module, name.as_ptr());
@@ -187,11 +190,13 @@ fn program() {
     p.launch(c"set", 1, a, copied);
     p.synchronize(a);
     p.launch(c"set", 1, a, copied);
+
     // The default stream waits for no stream that is not blocking, so the copy may come first.
     p.read(copied);
     p.synchronize(a);
     p.launch(c"clash", 2, a, ordered);
     assert_eq!(p.synchronize(a), 719);
+
     // SAFETY: the call takes no pointer.
     assert_eq!(unsafe { (p.api.cuStreamDestroy_v2)(a) }.0, 0);
 }
@@ -221,6 +226,7 @@ fn launches_findings_and_leaks_are_reported() {
     if std::env::var_os(REPORT).is_some() {
         return program();
     }
+
     let file = std::env::temp_dir().join(format!("warpwright-report-{}.jsonl", std::process::id()));
     let lines = report_of("launches_findings_and_leaks_are_reported", &file);
     std::fs::remove_file(&file).unwrap();
@@ -242,6 +248,7 @@ fn launches_findings_and_leaks_are_reported() {
     for (finding, class) in findings.iter().zip(&texts) {
         assert!(finding.contains(class), "{class} in {finding}");
     }
+
     assert!(
         findings[0].contains("nothing orders set (stream "),
         "{}",

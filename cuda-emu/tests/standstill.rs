@@ -176,9 +176,11 @@ impl Program {
             .api
             .cuCtxSynchronize
             .expect("the emulator has all functions");
+
         // SAFETY: the call takes no pointer.
         let code = unsafe { function() }.0;
         let mut buffer = vec![0u8; 4096];
+
         // SAFETY: the buffer has this size.
         unsafe { (self.last)(buffer.as_mut_ptr().cast(), buffer.len()) };
         let text = CStr::from_bytes_until_nul(&buffer)
@@ -209,12 +211,14 @@ fn nothing_ends_it(p: &Program, (poll, reason): (&str, &str)) {
 fn something_ends_it(p: &Program, poll: &str) {
     let pause = || std::thread::sleep(Duration::from_millis(50));
     let one = 1u32;
+
     // A kernel of another stream.
     let flag = p.device_flag();
     p.launch(poll, flag, p.stream());
     pause();
     p.launch("set", flag, p.stream());
     assert_eq!(p.synchronize().0, 0);
+
     // A copy of another thread, while this one waits.
     let flag = p.device_flag();
     p.launch(poll, flag, p.stream());
@@ -229,13 +233,16 @@ fn something_ends_it(p: &Program, poll: &str) {
         });
         assert_eq!(p.synchronize().0, 0);
     });
+
     // A write of the host to pinned memory.
     let flag = p.pinned_flag();
     p.launch(poll, flag, p.stream());
     pause();
+
     // SAFETY: the word was allocated above.
     unsafe { (flag as *mut u32).write_volatile(1) };
     assert_eq!(p.synchronize().0, 0);
+
     // A stream that waits for an event first, and then writes a value.
     let flag = p.device_flag();
     let other = p.stream();
@@ -264,6 +271,7 @@ fn linked() {
             nothing_ends_it(&p, wait);
         }
     }
+
     // The host could write pinned memory at any time, so only the limit ends this wait.
     let limits = Limits {
         wait: Some(Duration::from_millis(200)),
@@ -285,6 +293,7 @@ fn linked() {
             "{text}"
         );
     }
+
     let limits = Limits {
         time: Some(Duration::from_millis(200)),
         wait: None,
@@ -315,6 +324,7 @@ fn on_the_library(wait: (&str, &str)) {
     let path: PathBuf = places
         .find(|path| path.exists())
         .expect("cargo builds the library with its tests");
+
     // SAFETY: the library is this package's own and does nothing when it is opened.
     let library: &Library = Box::leak(Box::new(
         unsafe { Library::new(path) }.expect("it can be opened"),
@@ -324,8 +334,10 @@ fn on_the_library(wait: (&str, &str)) {
         let found = unsafe { library.get::<unsafe extern "C" fn()>(name.to_bytes_with_nul()) };
         found.map_or(std::ptr::null(), |f| *f as *const c_void)
     };
+
     // SAFETY: the library exports these names with the types of `cuda.h`.
     let api = unsafe { Api::load(symbol) }.expect("all are there");
+
     // SAFETY: the library declares it so.
     let last = *unsafe { library.get(b"warpwright_emu_last_finding\0") }.expect("it is there");
     let p = Program::start(api, last);
@@ -335,6 +347,7 @@ fn on_the_library(wait: (&str, &str)) {
         assert!(code == 702 && text.starts_with("TimeLimit: "), "{text}");
         return;
     }
+
     something_ends_it(&p, wait.0);
     nothing_ends_it(&p, wait);
 }
@@ -345,10 +358,12 @@ fn main() {
     if let Some(wait) = WAITS.into_iter().find(called) {
         return on_the_library(wait);
     }
+
     linked();
     for (wait, _) in WAITS {
         library(wait);
     }
+
     println!("kernels that poll: passed");
 }
 

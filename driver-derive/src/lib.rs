@@ -136,10 +136,12 @@ fn element(input: &DeriveInput) -> Result<TokenStream, Error> {
             "an element must not have generic parameters: implement the trait for a concrete type";
         return Err(Error::new(input.generics.span(), text));
     }
+
     if !input.attrs.iter().any(has_layout) {
         let text = "an element must have a fixed layout: add #[repr(C)] or #[repr(transparent)]";
         return Err(Error::new(name.span(), text));
     }
+
     let padding = format!(
         "{name} has padding, whose bytes are uninitialized: add fields for it, or put the larger fields first"
     );
@@ -169,6 +171,7 @@ fn field_types(input: &DeriveInput) -> Result<Vec<&Type>, Error> {
             "only a struct can be an element",
         ));
     };
+
     let fields = match &data.fields {
         Fields::Named(fields) => &fields.named,
         Fields::Unnamed(fields) => &fields.unnamed,
@@ -177,6 +180,7 @@ fn field_types(input: &DeriveInput) -> Result<Vec<&Type>, Error> {
     if fields.is_empty() {
         return Err(without_fields(input));
     }
+
     Ok(fields.iter().map(|field| &field.ty).collect())
 }
 

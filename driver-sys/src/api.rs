@@ -198,8 +198,10 @@ mod tests {
                 std::ptr::null()
             }
         };
+
         // SAFETY: only `cuInit` is called, and its address is of its type.
         let api = unsafe { Api::load(symbol) }.unwrap();
+
         // SAFETY: the function ignores its argument.
         assert_eq!(unsafe { (api.cuInit)(0) }, CUresult::NOT_SUPPORTED);
         assert!(api.cuLaunchKernelEx.is_none());

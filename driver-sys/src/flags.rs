@@ -50,9 +50,11 @@ fn show(f: &mut fmt::Formatter<'_>, name: &str, bits: u64, flags: &[(&str, u64)]
         left &= !value;
         between = " | ";
     }
+
     if left != 0 || bits == 0 {
         write!(f, "{between}{left:#x}")?;
     }
+
     write!(f, ")")
 }
 

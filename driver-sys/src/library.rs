@@ -206,13 +206,16 @@ fn open(name: &OsStr) -> Result<&'static Library, Problem> {
     let library = unsafe { libloading::Library::new(name) }
         .map_err(|e| Problem::NotOpened(with_source(&e)))?;
     let (handle, library) = kept(library);
+
     // The loader returns the same handle for a library that is open under another name. The lock
     // covers the search and the insertion, so that each library has one table.
     let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, known)) = all.iter().find(|(other, _)| *other == handle) {
         return Ok(known);
     }
+
     let version = version(&library)?;
+
     // SAFETY: the library exports the functions of `cuda.h` under their names, as above, and it is
     // never closed.
     let api = unsafe { Api::load(|symbol| address(&library, symbol)) };
@@ -238,10 +241,12 @@ fn kept(library: libloading::Library) -> (usize, ManuallyDrop<libloading::Librar
 /// dates a driver that lacks functions.
 fn version(library: &libloading::Library) -> Result<i32, Problem> {
     type Get = unsafe extern "C" fn(*mut c_int) -> CUresult;
+
     // SAFETY: the prototype is that of `cuda.h`, which is the same in every version.
     let get =
         unsafe { library.get::<Get>(c"cuDriverGetVersion") }.map_err(|_| Problem::NotADriver)?;
     let mut version = 0;
+
     // SAFETY: the call writes one integer and is allowed before `cuInit`.
     match unsafe { get(&mut version) } {
         CUresult::SUCCESS => Ok(version),
@@ -289,6 +294,7 @@ impl fmt::Display for LoadError {
         if self.overridden {
             write!(f, " where {OVERRIDE} points")?;
         }
+
         for Attempt { name, problem } in &self.attempts {
             let problem = problem.to_string();
             // The messages of some loaders begin with the name.
@@ -296,6 +302,7 @@ impl fmt::Display for LoadError {
             let problem = problem.strip_prefix(&repeated).unwrap_or(&problem);
             write!(f, "\n  {name}: {problem}")?;
         }
+
         write!(
             f,
             "\ninstall the NVIDIA driver, or set {OVERRIDE} to libwarpwright_cuda_emu.so \

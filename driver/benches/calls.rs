@@ -68,6 +68,7 @@ impl Bench {
                     .unwrap(),
             );
         }
+
         (graph, nodes)
     }
 }
@@ -82,6 +83,7 @@ fn raw_launch(bench: &Bench) {
     let stream = bench.stream.raw();
     let params = black_box(params.as_mut_ptr());
     let extra = std::ptr::null_mut();
+
     // SAFETY: the function does nothing.
     let code =
         unsafe { (api.cuLaunchKernel)(function, 1, 1, 1, 128, 1, 1, 0, stream, params, extra) };

@@ -69,6 +69,7 @@ fn main() -> ExitCode {
             ExitCode::FAILURE,
         ),
     };
+
     // A closed output is not an error, because the exit code is the result.
     let _ = writeln!(std::io::stdout(), "{message}");
     code
@@ -95,6 +96,7 @@ impl Call {
                 _ => args.push(word.parse()?),
             }
         }
+
         let [file, kernel] =
             <[String; 2]>::try_from(places).map_err(|_| "a file and a kernel are missing")?;
         Ok(Call {
@@ -116,6 +118,7 @@ impl Call {
             .map(|arg| arg.made(&context))
             .collect::<Result<Vec<_>, _>>()?;
         let (params, args): (Vec<Parameter>, Vec<HostArg>) = made.into_iter().unzip();
+
         // SAFETY: the user passes the kernel's parameters. Accesses beyond them are what the
         // watching tool is meant to find, and they end with this process.
         let function = unsafe { module.function(&self.kernel, &params) }?;

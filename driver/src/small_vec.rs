@@ -53,9 +53,11 @@ impl<T, const N: usize> SmallVec<T, N> {
             }
             self.0 = Storage::Heap(heap);
         }
+
         let Storage::Heap(heap) = &mut self.0 else {
             unreachable!("the items were moved")
         };
+
         let index = heap.len();
         heap.push(MaybeUninit::uninit());
         &mut heap[index]
@@ -141,11 +143,13 @@ mod tests {
             for n in 0..count {
                 list.push((n, item.clone()));
             }
+
             assert!(list.iter().map(|(n, _)| *n).eq(0..count));
             let mut copy = list.clone();
             for (n, _) in copy.iter_mut() {
                 *n += 1;
             }
+
             assert!(copy.iter().map(|(n, _)| *n).eq(1..=count));
             assert_eq!(Rc::strong_count(&item), 1 + 2 * count);
             drop(list);

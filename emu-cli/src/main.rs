@@ -40,6 +40,7 @@ fn command() -> Command {
         .exclusive(true)
         .help("Print a shell script that completes options, and do nothing else");
     let command = Command::new(Invocation::Program.program()).version(VERSION);
+
     // The description comes last, because the options bring the text of their own docs.
     let command = Args::augment_args(command)
         .arg(completions)

@@ -10,12 +10,14 @@ pub fn correct(mut error: Error, command: &mut Command) -> Error {
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
     }
+
     error.remove(ContextKind::SuggestedArg);
     error.remove(ContextKind::Suggested);
     let tip = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) => similar_option(word, command),
         _ => None,
     };
+
     // clap's usage contains the option that it would have suggested.
     let usage = command.render_usage();
     error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
@@ -23,6 +25,7 @@ pub fn correct(mut error: Error, command: &mut Command) -> Error {
         let tips = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
         error.insert(ContextKind::Suggested, tips);
     }
+
     error
 }
 
@@ -55,6 +58,7 @@ pub fn is_typo(typed: &str, name: &str) -> bool {
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();
+
     // `rows[i][j]` is the distance between the first `i` letters of `a` and the first `j` letters
     // of `b`.
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -76,6 +80,7 @@ fn distance(a: &str, b: &str) -> usize {
             };
         }
     }
+
     rows[a.len()][b.len()]
 }
 

@@ -36,6 +36,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_interpreted) {
         return text.into();
     }
+
     let mut escaped = String::new();
     for c in text.chars() {
         if is_interpreted(c) {
@@ -44,6 +45,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
             escaped.push(c);
         }
     }
+
     escaped.into()
 }
 

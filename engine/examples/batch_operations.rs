@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [model, count, seed] = args.as_slice() else {
         return Err("usage: batch_operations MODEL COUNT SEED".into());
     };
+
     let context = Context::new(&Driver::load()?.device(0)?)?;
     let (before, _) = context.memory()?;
     let model = Model::open(model.as_ref())?;

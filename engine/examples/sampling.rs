@@ -26,6 +26,7 @@ fn main() -> Outcome<()> {
         Driver::load()?
     };
     let context = Context::new(&driver.device(0)?)?;
+
     // The emulator takes part of it, to see that the program works.
     let (vocab, rounds, launches) = if emulator {
         (5_000, 2, 4)
@@ -39,6 +40,7 @@ fn main() -> Outcome<()> {
             .collect();
         compare(&rows, &sample(&context, &rows, round)?, round);
     }
+
     println!("{rounds} rounds of 8 rows, {vocab} tokens: all as the reference");
     chance(&context, launches)
 }
@@ -64,6 +66,7 @@ fn chance(context: &Context, launches: u32) -> Outcome<()> {
             counts[token as usize] += 1;
         }
     }
+
     let (draws, total) = (
         f64::from(launches) * 250.0,
         support.masses.iter().sum::<u64>() as f64,
@@ -77,6 +80,7 @@ fn chance(context: &Context, launches: u32) -> Outcome<()> {
             (bins, pool) = (bins + 1, [0.0; 2]);
         }
     }
+
     println!(
         "{draws} draws: chi-squared {statistic:.1} with {} degrees of freedom",
         bins - 1
@@ -225,6 +229,7 @@ fn sample(
     let CpuArg::U32(out) = &after[9] else {
         return Err("the tokens are numbers".into());
     };
+
     Ok((0..count)
         .map(|row| out[(row * MAX_TOKENS + position) as usize])
         .collect())

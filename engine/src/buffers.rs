@@ -143,6 +143,7 @@ impl DecoderBuffers {
         };
         let freq = frequencies(outline, ctx);
         let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;
+
         // An empty buffer has no address. The id `u32::MAX` is in no vocabulary, so it never ends a
         // text.
         let stop = if outline.stop.is_empty() {
@@ -241,9 +242,11 @@ impl DecoderBuffers {
         else {
             return Ok(());
         };
+
         let Some((adjust, scratch)) = &drafts.sampling else {
             return Ok(());
         };
+
         let count = (state.len() / state::LEN) as u32;
         let rows = SampledRows {
             logits,
@@ -264,6 +267,7 @@ impl DraftBuffers {
         if options.drafts() == 0 {
             return Ok(None);
         }
+
         let sampling = match options.choice {
             // Constrained decoding verifies no drafts.
             TokenChoice::Greedy | TokenChoice::Constrained { .. } => None,
@@ -373,6 +377,7 @@ fn batch_bytes(c: &Config) -> u64 {
 /// Returns the bytes that verifying the requested number of drafts needs.
 pub(crate) fn draft_bytes(c: &Config, options: Options) -> u64 {
     let tokens: u32 = verified_at_once(options.drafts()).sum();
+
     // Each token has its own splits of attention.
     let partials = 6 * u64::from(MAX_SPLITS) * u64::from(c.q_len());
     let steps = u64::from(tokens) * (batch_bytes(c) / u64::from(MAX_BATCH) + partials);

@@ -50,6 +50,7 @@ fn line(work: &Work) -> String {
     let Work::Launch(launch) = work else {
         return "not a launch".to_owned();
     };
+
     let config = launch.config();
     let cluster = config.cluster.map_or(String::new(), |c| format!(" {c:?}"));
     let programmatic = if config.programmatic { " early" } else { "" };
@@ -107,11 +108,13 @@ fn decoder_passes(context: &Context, model: &Model, ctx: u32) -> Vec<String> {
         if decoder.prefill_batch() > 1 {
             kinds.push(StepKind::LogitsBatch);
         }
+
         for kind in kinds {
             passes.push(pass(&format!("{path}, {kind:?}"), context, |queue| {
                 Ok(decoder.machine.run(queue, kind)?)
             }));
         }
+
         for wanted in [WantedRows::All, WantedRows::Last] {
             passes.push(pass(
                 &format!("{path}, chunk, {wanted:?}"),
@@ -152,6 +155,7 @@ fn launches_of_every_family_stay_the_same() {
         for pass in decoder_passes(&context, &model, known.room) {
             text += &pass;
         }
+
         text += &batch_pass(&context, &model, known.room);
         insta::assert_snapshot!(name, text);
     }

@@ -58,7 +58,9 @@ pub fn listed_map<T: Element>(
     let Some((copied, [rows, columns])) = copied.zip(kernel.map_dims(param, args)) else {
         return Ok(None);
     };
+
     let [rows, columns] = [rows, columns].map(|n| n as usize);
+
     // SAFETY: the tile is the one that the kernel's program copies.
     unsafe {
         TensorMapBuilder::matrix(matrix, rows, columns)

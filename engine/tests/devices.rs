@@ -26,6 +26,7 @@ fn small(architecture: &str, quantization: &str) -> Outline {
         .iter()
         .find(|shape| shape.name.starts_with(architecture))
         .unwrap();
+
     // A window of fewer positions than are decoded, and a layer without.
     let local = known.hyperparameters.local.map(|local| Local {
         rope: Rope::plain(64, local.rope.base),
@@ -177,6 +178,7 @@ fn every_device_decodes() {
             let wanted = (path.clone(), logits.clone(), tokens.clone());
             assert_eq!(decode(&context, model), wanted, "{capability:?}");
         }
+
         // Products of 9.0 may split their columns; attention goes through positions in shorter steps.
         for (model, [slow, chunk]) in base.iter().zip(&prompts) {
             let found = prompt(&context, model, 2048);
@@ -191,8 +193,10 @@ fn every_device_decodes() {
                 distance(&found, slow)
             );
         }
+
         large_models_fit(&context, &path);
     }
+
     let old = device((7, 5));
     let path = KernelPath::for_model(&models[0], old.device(), Tuning::default());
     assert_eq!(

@@ -44,10 +44,12 @@ fn print_table(folder: &Path, details: Details) {
         let Some(report) = round_trip::report(&file) else {
             continue;
         };
+
         print!("{}", report.row());
         if details == Details::Hidden {
             continue;
         }
+
         for (outcome, cases) in &report.results {
             if *outcome == Outcome::Same {
                 continue;
@@ -71,10 +73,12 @@ fn print_hostile(folder: &Path, count: usize) {
         let Ok(mut template) = ChatTemplate::new(&source, special) else {
             continue;
         };
+
         template.set_date(today());
         if !template.knows_calls() {
             continue;
         }
+
         for asked in [Asked::Values, Asked::Nothing] {
             let Some(tally) = hostile::hostile(&template, &tools, asked, 1, count) else {
                 continue;

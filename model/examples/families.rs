@@ -17,6 +17,7 @@ fn main() -> std::io::Result<()> {
         eprintln!("usage: families DIR");
         std::process::exit(2);
     };
+
     std::fs::create_dir_all(&folder)?;
     families::MODELS.iter().try_for_each(|model| {
         std::fs::write(

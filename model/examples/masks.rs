@@ -50,6 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .collect::<Result<_, _>>()?;
         print(&format!("{row} | random walks"), random);
     }
+
     Ok(())
 }
 
@@ -97,10 +98,12 @@ pub(crate) fn follow(
                 .strip_prefix(tokenizer.piece(token))
                 .expect("the text is within the grammar");
         }
+
         if rest.is_empty() {
             assert!(matcher.is_complete(), "the text is not whole");
             return Ok(matcher);
         }
+
         let mask = matcher.allowed()?;
         let token = match std::str::from_utf8(rest) {
             Ok(text) => tokenizer.encode_rest(text)?[0],
@@ -140,6 +143,7 @@ fn walk(grammar: &Grammar, seed: u64) -> Result<Matcher, Error> {
             .wrapping_add(1_442_695_040_888_963_407);
         matcher.take_chosen(tokens[(state >> 33) as usize % tokens.len()])?;
     }
+
     Ok(matcher)
 }
 

@@ -11,6 +11,7 @@ fn main() {
     let [folder, rendered] = &arguments[..] else {
         panic!("templates FOLDER RENDERED")
     };
+
     let found = compare::differences(
         Path::new(folder),
         &std::fs::read_to_string(rendered).unwrap(),
@@ -18,6 +19,7 @@ fn main() {
     for (template, conversation, here, there) in &found.differences {
         println!("== {template}, {conversation}\n-- here\n{here:?}\n-- there\n{there:?}");
     }
+
     let (all, templates) = (found.compared, found.templates);
     println!(
         "{} of {all} texts of {templates} templates differ",

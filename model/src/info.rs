@@ -40,11 +40,13 @@ pub fn classes(model: &Outline) -> Vec<WeightClass> {
                 });
                 classes.len() - 1
             });
+
         // A tied LM head is the embedding again. It counts once.
         let first = counted.insert(&tensor.name);
         *classes[at].formats.entry(format(tensor)).or_default() += usize::from(first);
         classes[at].bytes += bytes(tensor);
     }
+
     classes
 }
 

@@ -91,6 +91,7 @@ impl Tokenizer {
         if !path.is_dir() {
             return Tokenizer::from_gguf(&Gguf::open(path)?);
         }
+
         let config = read::object(path, CONFIG)?.unwrap_or_default();
         let vocab = config
             .get("vocab_size")
@@ -108,6 +109,7 @@ fn open_folder(path: &Path) -> Result<Model, Error> {
             fault: Box::new(Fault::NoConfig),
         });
     };
+
     let of_config = |problem| Error::Model {
         path: path.join(CONFIG),
         problem: Box::new(problem),

@@ -50,6 +50,7 @@ fn lanes(c: &mut Criterion) {
             b.iter(|| gemv(&memory, &module, name, &params));
         });
     }
+
     group.finish();
 }
 

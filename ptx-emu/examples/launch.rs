@@ -63,10 +63,12 @@ fn runs(job: &Value, module: &Module, kernel: &Kernel) -> Result<(Vec<Value>, bo
         if first.as_ref() != Some(&outputs) {
             fs::write(format!("{}.{i}", string(&job["out"])?), &outputs)?;
         }
+
         unwritten |= !whole;
         answers.push(fault.map_or(Value::Null, |fault| finding(&fault)));
         first.get_or_insert(outputs);
     }
+
     Ok((answers, unwritten))
 }
 
@@ -98,6 +100,7 @@ fn launch(
             .ok_or_else(|| format!("no variable {name}"))?;
         memory.write(at, &fs::read(string(&symbol["data"])?)?)?;
     }
+
     let params = parameters(&memory, kernel, list(&job["args"]), &buffers)?;
     let launch = Launch {
         kernel,
@@ -141,6 +144,7 @@ fn launch(
         whole &= memory.uninitialised(address, bytes as u64)?.is_none();
         memory.read(address, &mut outputs[start..])?;
     }
+
     Ok(Ended {
         outputs,
         whole,
@@ -176,6 +180,7 @@ fn parameters(
         )
         .into());
     }
+
     let mut block = vec![0; params.last().map_or(0, |p| p.offset + p.size) as usize];
     for (param, arg) in params.iter().zip(args) {
         let bytes = if arg["image"].is_object() {
@@ -195,6 +200,7 @@ fn parameters(
         }
         block[param.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
     }
+
     Ok(block)
 }
 
@@ -202,6 +208,7 @@ fn argument(arg: &Value, buffers: &[(u64, usize)]) -> Result<Vec<u8>, Failure> {
     if arg["map"].is_object() {
         return Ok(tensor_map(&arg["map"], buffers)?.encode()?.to_vec());
     }
+
     let mut bytes = list(&arg["bytes"])
         .iter()
         .map(|b| number(b).and_then(|b| Ok(u8::try_from(b)?)))
@@ -210,6 +217,7 @@ fn argument(arg: &Value, buffers: &[(u64, usize)]) -> Result<Vec<u8>, Failure> {
         let (at, index) = (number(&pointer[0])? as usize, number(&pointer[1])? as usize);
         bytes[at..at + 8].copy_from_slice(&buffers[index].0.to_le_bytes());
     }
+
     Ok(bytes)
 }
 

@@ -44,6 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             [Trace::Off, Trace::On].map(|trace| best(&module, case, threads, rounds, trace));
         println!("{:14} {:9.3} {:9.3}", case.0, plain?, traced?);
     }
+
     Ok(())
 }
 
@@ -63,6 +64,7 @@ fn best(
         memory.fill(address, &1.5f32.to_le_bytes(), BYTES / 4)?;
         params.extend(address.to_le_bytes());
     }
+
     params.extend(count.to_le_bytes());
     let launch = Launch {
         kernel: module.kernel(name)?,
@@ -85,6 +87,7 @@ fn best(
         };
         best = best.max(stats.lane_instructions as f64 / seconds / 1e9);
     }
+
     Ok(best)
 }
 

@@ -297,6 +297,7 @@ impl fmt::Display for Fault {
         for call in self.calls.iter().take(MOST_CALLS) {
             write!(f, "\n  called at {call}")?;
         }
+
         if let Some(more) = self
             .calls
             .len()
@@ -305,9 +306,11 @@ impl fmt::Display for Fault {
         {
             write!(f, "\n  and {more} calls before")?;
         }
+
         if let Some(other) = &self.other {
             write!(f, "\n  {} {} at {}", other.who, other.did, other.place)?;
         }
+
         // An address means something to a reader only with the allocation it belongs to, so both
         // are printed or neither is.
         if let (Some(address), Some(location)) = (self.address, self.location()) {
@@ -316,6 +319,7 @@ impl fmt::Display for Fault {
         if !self.instead.is_empty() {
             write!(f, "\n  {}", self.instead)?;
         }
+
         Ok(())
     }
 }

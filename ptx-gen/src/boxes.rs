@@ -111,11 +111,13 @@ impl<E: TileElem, const N: usize> TensorBox<E, N> {
                 "a box has {N} dimensions: expected 1 to {MOST_DIMENSIONS}"
             ));
         }
+
         if dims.iter().any(|n| !(1..=256).contains(n)) {
             return Some(format!(
                 "a box has {dims:?} elements: expected 1 to 256 in each dimension"
             ));
         }
+
         if self.swizzle == Swizzle::None {
             if !row.is_multiple_of(16) {
                 return Some(format!(
@@ -127,6 +129,7 @@ impl<E: TileElem, const N: usize> TensorBox<E, N> {
                 "a box has rows of {row} bytes: expected {span}, the bytes of its swizzle"
             ));
         }
+
         None
     }
 }

@@ -642,6 +642,7 @@ impl<'k> Builder<'k> {
         let at = Location::caller();
         let mut cond = vec![];
         let mut exit = None;
+
         // The condition is built inside the block of the body, because both share its registers.
         let body = self.block(|| {
             exit = Some(until().reg);

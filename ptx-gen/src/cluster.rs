@@ -119,6 +119,7 @@ impl<'k> Builder<'k> {
         let Some(role) = roles.pop_front() else {
             return;
         };
+
         let run = || {
             if role.registers > launched {
                 self.take_registers(role.registers);
@@ -129,10 +130,12 @@ impl<'k> Builder<'k> {
             self.pin(own.reg, Level::Warpgroup);
             (role.run)(own)
         };
+
         // The last role has all remaining warpgroups and needs no branch.
         if roles.is_empty() {
             return run();
         }
+
         let next = first + role.warpgroups;
         self.when(group.lt(next), run)
             .otherwise(|| self.role(group, next, launched, roles));

@@ -42,6 +42,7 @@ impl<T> FromIterator<T> for InlineVec<T> {
         let Some(c) = all.next() else {
             return InlineVec::Two([a, b]);
         };
+
         match all.next() {
             None => InlineVec::Three([a, b, c]),
             Some(d) => InlineVec::More([a, b, c, d].into_iter().chain(all).collect()),

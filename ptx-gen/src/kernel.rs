@@ -196,6 +196,7 @@ impl<K: KernelDef> AnyKernel for K {
 
     fn build(&self) -> Result<Program, Errors> {
         let state = BuilderState::new();
+
         // The program may ask for the shape and split the registers among roles, so both are known
         // before it runs.
         state.borrow_mut().shape = KernelDef::block_shape(self);
@@ -325,6 +326,7 @@ fn check_args<K: KernelDef>(
             }
         })?;
     }
+
     Ok(())
 }
 

@@ -159,10 +159,12 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
     pub fn row(self, i: impl Src<'k, u32>, bytes: impl Src<'k, u32>) -> Self {
         let i = i.operand();
         let bytes = bytes.operand();
+
         // A constant distance becomes part of the instruction that uses the address.
         if let Some(offset) = fixed(&i, &bytes).and_then(|by| self.offset.checked_add(by)) {
             return Ptr { offset, ..self };
         }
+
         let base = Operand::Reg(self.base);
         let base = match A::ADDRESS {
             Kind::U64 => {
@@ -663,6 +665,7 @@ impl<'k> Builder<'k> {
             bytes,
             align,
         });
+
         // The address goes through a register because most uses add an index to it.
         let address: U32 = self.emit(&isa::MOV, Kind::U32, [Operand::Symbol(name.into())]);
         Ptr::new(self, address.reg)

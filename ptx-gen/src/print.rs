@@ -135,6 +135,7 @@ impl PtxPrinter {
             specific,
             version,
         } = p.needs();
+
         // Architecture-specific instructions exist on no other architecture, not even on a newer
         // one.
         if target.sm < sm || specific && (!target.specific || target.sm != sm) {
@@ -145,6 +146,7 @@ impl PtxPrinter {
                 specific,
             });
         }
+
         self.header(p, target, version.max(target.version));
         self.plain("{");
         self.labels.push(0);
@@ -157,6 +159,7 @@ impl PtxPrinter {
                 ));
             }
         }
+
         self.stmts(&p.body);
         self.plain("ret;");
         self.labels.pop();
@@ -164,6 +167,7 @@ impl PtxPrinter {
         for (i, file) in std::mem::take(&mut self.files).iter().enumerate() {
             self.line(format_args!(".file {} \"{file}\"", i + 1));
         }
+
         Ok(self.out.finish())
     }
 
@@ -171,6 +175,7 @@ impl PtxPrinter {
         self.line(format_args!(".version {version}"));
         self.line(format_args!(".target {target}"));
         self.line(format_args!(".address_size 64\n"));
+
         // PTX declares dynamic shared memory outside of the entry. Static arrays are declared
         // inside.
         for s in p.shared.iter().filter(|s| s.bytes.is_none()) {
@@ -179,6 +184,7 @@ impl PtxPrinter {
                 s.align, s.name
             ));
         }
+
         self.line(format_args!(".visible .entry {}(", p.name));
         for (i, q) in p.params.iter().enumerate() {
             let comma = if i + 1 < p.params.len() { "," } else { "" };
@@ -189,11 +195,13 @@ impl PtxPrinter {
             };
             self.line(format_args!("    .param {declared}{comma}"));
         }
+
         self.plain(")");
         if p.cluster > 1 {
             self.plain(".explicitcluster");
             self.line(format_args!(".reqnctapercluster {}, 1, 1", p.cluster));
         }
+
         let [x, y, z] = p.shape;
         self.line(format_args!(".reqntid {x}, {y}, {z}"));
         if let Some(blocks) = p.blocks_per_sm {
@@ -255,6 +263,7 @@ impl PtxPrinter {
                 0 => self.out.indent(self.labels.len()),
                 _ => self.out.put(" "),
             }
+
             self.out.put(".reg .");
             self.out.put(class.declared());
             self.out.put(" ");
@@ -263,6 +272,7 @@ impl PtxPrinter {
             self.out.decimal((*n).into());
             self.out.put(">;");
         }
+
         if *registers != [0; 5] {
             self.out.put("\n");
         }
@@ -293,10 +303,12 @@ impl PtxPrinter {
         if self.lines {
             self.loc(i.at);
         }
+
         self.out.indent(self.labels.len());
         if let Some(guard) = guard {
             self.guard("@", guard);
         }
+
         self.mnemonics
             .write(&mut self.out, (i.op, i.kind, i.from, i.number()));
         operands(&mut self.out, i);
@@ -440,6 +452,7 @@ fn operands(to: &mut Text, i: &Inst) {
             group(to, several);
         }
     }
+
     let mut src = i.src.iter();
     if i.dst.is_empty()
         && let Some(first) = src.next()
@@ -447,6 +460,7 @@ fn operands(to: &mut Text, i: &Inst) {
         to.put(" ");
         operand(to, first);
     }
+
     for o in src {
         to.put(", ");
         match o {
@@ -454,6 +468,7 @@ fn operands(to: &mut Text, i: &Inst) {
             other => operand(to, other),
         }
     }
+
     to.put(";");
 }
 
@@ -529,11 +544,13 @@ fn address(to: &mut Text, base: &Base, offset: i32) {
         Base::Reg(r) => to.reg(r),
         Base::Symbol(name) => to.put(name),
     }
+
     if offset > 0 {
         to.put("+");
     }
     if offset != 0 {
         signed(to, offset.into());
     }
+
     to.put("]")
 }

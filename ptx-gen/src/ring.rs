@@ -111,6 +111,7 @@ impl<'k> Builder<'k> {
             );
             self.error(ErrorKind::Limit(what));
         }
+
         let full = self.shared("full", stages.max(1));
         let empty = self.shared("empty", stages.max(1));
         Ring {
@@ -186,8 +187,10 @@ impl<'k> Ring<'k> {
             );
             return self.k.error(ErrorKind::Limit(what));
         }
+
         let stage = at.stage.get();
         let parity = at.parity.get();
+
         // A new mbarrier counts as if the phase before its first one had ended, so the first round
         // of fills does not wait.
         self.empty.at(stage).mbarrier().wait(parity ^ 1);

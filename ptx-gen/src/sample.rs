@@ -85,6 +85,7 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
         _ if op.form.src.contains(&Slot::Tensor) => s.tensor_copy(op),
         _ => s.plainly(op, kind, from),
     }
+
     let program = program(op, kind, from, s);
     let program = crate::check::checked(program, vec![])
         .unwrap_or_else(|e| panic!("the sample of {}: {e}", op.id));
@@ -121,6 +122,7 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: SampleWriter) -> Program 
         ));
         tiles.push(("x", TILE));
     }
+
     let group = op.together == Level::Warpgroup;
     let align = if tiles.is_empty() { 16 } else { 256 };
     let (block, bytes, align) = if group {
@@ -186,6 +188,7 @@ impl SampleWriter {
     /// Writes the instruction of a row between loads of its operands and stores of its results.
     fn plainly(&mut self, op: &'static Op, kind: Kind, from: Option<Kind>) {
         let [near, mine] = self.addresses();
+
         // `mbarrier.init` itself must not find an initialized barrier.
         let made = op.effect != Effect::Mbarrier(MbarrierStep::Init);
         let barrier =
@@ -196,11 +199,13 @@ impl SampleWriter {
         if *op == isa::CLUSTER_WAIT {
             self.push(&isa::CLUSTER_ARRIVE, Kind::U32, vec![], vec![]);
         }
+
         let results = self.instruction(op, kind, from, [near, mine]);
         self.store_all(results, mine, RESULTS);
         if let Some(barrier) = barrier {
             self.settle(op, barrier, mine, near);
         }
+
         self.finish(op);
         if op.form.src.contains(&Slot::Shared) {
             self.show_shared(near, mine);
@@ -213,10 +218,12 @@ impl SampleWriter {
         if op.effect == Effect::Grid(GridStep::Trigger) {
             self.push(&isa::GRID_WAIT, Kind::U32, vec![], vec![]);
         }
+
         // Every arrival at the barrier of the cluster needs a wait before the thread exits.
         if *op == isa::CLUSTER_ARRIVE || *op == isa::CLUSTER_ARRIVE_RELAXED {
             self.push(&isa::CLUSTER_WAIT, Kind::U32, vec![], vec![]);
         }
+
         if op.effect == Effect::Copy(Completion::BulkGroup) {
             self.push(&isa::BULK_COMMIT, Kind::U32, vec![], vec![]);
             self.push(&isa::BULK_WAIT, Kind::U32, vec![], zero());
@@ -242,6 +249,7 @@ impl SampleWriter {
         let at = Location::caller();
         let dst = op.form.dst.iter();
         let sums: Vec<Reg> = dst.flat_map(|slot| self.results(*slot, kind)).collect();
+
         // The matmul reads its accumulators, so they need a value.
         for sum in &sums {
             let zero = Operand::Imm(Imm {
@@ -250,6 +258,7 @@ impl SampleWriter {
             });
             self.push(&isa::MOV, sum.kind, vec![*sum], vec![zero]);
         }
+
         let slots = op.form.src.iter();
         let src: Vec<_> = slots
             .map(|slot| self.operand(*slot, op, kind, from, mine, near))
@@ -257,6 +266,7 @@ impl SampleWriter {
         if !sums.is_empty() {
             self.push(&isa::WGMMA_FENCE, Kind::U32, vec![], vec![]);
         }
+
         let dst = sums.clone().into();
         self.body.push(Stmt::Inst(Inst {
             op,
@@ -270,6 +280,7 @@ impl SampleWriter {
             self.push(&isa::WGMMA_COMMIT, Kind::U32, vec![], vec![]);
             self.push(&isa::WGMMA_WAIT, Kind::U32, vec![], vec![imm(0u32)]);
         }
+
         self.store_all(sums, mine, Sample::MEMORY as i32 / 2);
     }
 
@@ -286,6 +297,7 @@ impl SampleWriter {
         );
         let lane = self.reg(Kind::U32);
         let first = self.reg(Kind::Pred);
+
         // The copy is issued once, so its instructions go into a branch of the first lane.
         self.push(
             &isa::MOV,
@@ -312,6 +324,7 @@ impl SampleWriter {
             Some(barrier) => self.expect_and_wait(barrier, TILE.bytes()),
             None => self.finish(op),
         }
+
         let stmts = std::mem::replace(&mut self.body, outer);
         self.body.push(Stmt::If {
             cond: first,
@@ -389,6 +402,7 @@ impl SampleWriter {
             at: Location::caller(),
         };
         self.body.push(Stmt::Inst(to));
+
         // A swizzle of 128 bytes, a stride of 1024 bytes between groups of eight rows, and the
         // leading offset that the swizzle fixes.
         let fixed = Imm {
@@ -556,6 +570,7 @@ impl SampleWriter {
         );
         let one = self.reg(Kind::U32);
         self.push(&isa::MOV, Kind::U32, vec![one], vec![imm(1u32)]);
+
         // Rows that load shared memory must not read uninitialized bytes.
         let values = Operand::Group([one; 4].into());
         for at in (0..bytes as i32).step_by(16) {
@@ -567,6 +582,7 @@ impl SampleWriter {
                 vec![to, values.clone()],
             );
         }
+
         address
     }
 
@@ -584,6 +600,7 @@ impl SampleWriter {
             self.push(&isa::FENCE_MBAR_INIT, Kind::U32, vec![], vec![]);
             self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
         }
+
         address
     }
 
@@ -610,6 +627,7 @@ impl SampleWriter {
         } else {
             return;
         }
+
         self.wait(barrier);
     }
 
@@ -643,6 +661,7 @@ impl SampleWriter {
             );
             return p;
         }
+
         let v = self.reg(kind);
         self.push(&isa::LD_GLOBAL, kind, vec![v], vec![address]);
         v
@@ -748,6 +767,7 @@ impl SampleWriter {
                 vec![address, Operand::Reg(d)],
             );
         }
+
         let word = self.reg(Kind::U32);
         let src = vec![imm(1u32), imm(0u32), Operand::Reg(d)];
         self.push(&isa::SELP, Kind::U32, vec![word], src);

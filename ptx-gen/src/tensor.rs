@@ -158,6 +158,7 @@ impl<'k, T: Elem, A: Copy> TensorArg<'k, T, A> {
     pub fn of<E: TileElem<Memory = T>>(self, tile: TileOf<E>) -> Tiles<'k, E, A> {
         let tile = tile.tile();
         self.k.declare_tile(self.name, tile);
+
         // A tile without rows per copy has already been reported. The program continues with the
         // whole tile, so that the divisions below are defined.
         let tile = if tile.box_rows == 0 {
@@ -265,6 +266,7 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
         parts: std::ops::Range<u32>,
     ) -> Vec<(Operand, Operand)> {
         let tile = self.tiles.tile;
+
         // The box of the map is one panel wide, so every panel needs its own copies.
         let panels = 0..tile.panels();
         let boxes = panels.flat_map(|panel| parts.clone().map(move |part| (panel, part)));
@@ -341,13 +343,16 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::ReadOnly> {
         if parts == 1 {
             return self.load(column, row, landed);
         }
+
         if parts > MOST_BLOCKS {
             let what = format!(
                 "a tile has {parts} parts, one for each block of the cluster: expected at most {MOST_BLOCKS}"
             );
             return k.error(ErrorKind::Limit(what));
         }
+
         let rank = k.cluster_rank();
+
         // Each block copies its own slice. Moving the tile's address by the rank makes slice 0 of
         // the moved tile the slice of this block.
         let part = Staged {
@@ -637,6 +642,7 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
             );
             at.k.error(ErrorKind::Limit(what));
         }
+
         // The leading offset is the distance between panels, and the stride that between groups of
         // eight rows. Without a swizzle the manual swaps their roles.
         let panels = tile.panel_bytes();

@@ -133,6 +133,7 @@ impl Tile {
         if rows == 0 || !rows.is_multiple_of(8) {
             return Some(format!("a tile has {rows} rows: expected a multiple of 8"));
         }
+
         if columns == 0 || !columns.is_multiple_of(of) {
             let elem = self.elem.name();
             let bytes = self.swizzle.bytes();
@@ -140,6 +141,7 @@ impl Tile {
                 "a tile has {columns} columns: expected a multiple of {of}, the {elem} elements in {bytes} bytes"
             ));
         }
+
         if box_rows == 0
             || box_rows > 256
             || !rows.is_multiple_of(box_rows)
@@ -149,6 +151,7 @@ impl Tile {
                 "a box has {box_rows} of {rows} rows: expected a divisor that is a multiple of 8, at most 256"
             ));
         }
+
         None
     }
 }

@@ -146,6 +146,7 @@ impl<'k, T: Num + Default> Accumulators<'k, T> {
             );
             return k.error(ErrorKind::Limit(what));
         }
+
         let always = k.always();
         for from in (0..depth).step_by((32 / L::KIND.bytes()) as usize) {
             self.multiply(
@@ -166,6 +167,7 @@ impl<'k, T: Num + Default> Accumulators<'k, T> {
         transposed: &[bool],
     ) {
         let mut src = vec![a, Operand::Reg(b.bits.reg), Operand::Reg(add.reg)];
+
         // Float accumulators take a sign for each input, and 16-bit inputs in shared memory take a
         // transpose flag. Other forms do not have these operands.
         if <L::Sum as Ty>::KIND == Kind::F32 {
@@ -174,6 +176,7 @@ impl<'k, T: Num + Default> Accumulators<'k, T> {
         if L::KIND.bytes() == 2 {
             src.extend(transposed.iter().map(|t| lit((*t).into())));
         }
+
         let dst: Vec<_> = self.0.iter().map(|sum| sum.0.reg).collect();
         b.bits.k.inst(op, L::KIND, L::FROM, dst, src)
     }
@@ -224,6 +227,7 @@ impl<'k, E: Packed, A: Stores + Copy> Staged<'k, E, A> {
             );
             return k.error(ErrorKind::Limit(what));
         }
+
         let row = self.lane_row();
         for column in (0..tile.columns).step_by(16) {
             // 16 columns are eight accumulators per lane. Packed in pairs, they have the layout of
@@ -254,6 +258,7 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
             );
             self.k().error(ErrorKind::Limit(what));
         }
+
         let row = self.lane_row();
         (0..tile.columns)
             .step_by(16)

@@ -79,6 +79,7 @@ fn run() -> Result<(), Failure> {
             );
         }
     }
+
     println!("rows  vocab blocks       us    GB/s");
     for (rows, blocks) in [
         (1, 32),
@@ -97,6 +98,7 @@ fn run() -> Result<(), Failure> {
             bytes / us * 1e-3
         );
     }
+
     Ok(())
 }
 
@@ -150,11 +152,13 @@ impl<'a> Batch<'a> {
         for i in (1..order.len()).rev() {
             order.swap(i, random.below(i as u32 + 1) as usize);
         }
+
         let pages = order.chunks_exact((rows * max_pages) as usize);
         let pages = pages
             .map(|pages| Buffer::from_slice(context, pages))
             .collect::<Result<Vec<_>, _>>()?;
         let numbers = (capacity * HEADS * DIM) as usize;
+
         // Scores of a few units.
         let q: Vec<f16> = random
             .units(numbers)

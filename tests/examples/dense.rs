@@ -57,6 +57,7 @@ fn run() -> Result<(), Failure> {
             each(&context, [rows, n, tokens], bf16::from_f32, brains)?;
         }
     }
+
     Ok(())
 }
 
@@ -105,6 +106,7 @@ fn each<E: Element + TileElem<Memory = E> + PartialEq>(
         if *wanted.get_or_insert_with(|| found.clone()) != found {
             return Err(format!("{tile:?}, paired {paired}, gives other bits").into());
         }
+
         let name = std::any::type_name::<E>()
             .rsplit("::")
             .next()
@@ -114,6 +116,7 @@ fn each<E: Element + TileElem<Memory = E> + PartialEq>(
             "{name:<8} {rows:>6} {n:>6} {tokens:>6} {columns:>7} {paired:>6} {us:>8.2} {tflops:>7.0}"
         );
     }
+
     Ok(())
 }
 
@@ -186,6 +189,7 @@ fn brains(product: &Product<'_, bf16>, tile: ProductTile) -> Result<f64, Failure
     let [columns, depth, rows] = product.shape;
     let tiles = def.map_tiles();
     let (x, w, y) = product.maps([tiles.x, tiles.w, tiles.y])?;
+
     // Without an adapter and a residual their maps are of anything that is only read.
     let [b, residual] = [(&product.w[0], tiles.b), (&product.x, tiles.y)]
         .map(|(matrix, tile)| product.map(matrix, [1, 8], tile));

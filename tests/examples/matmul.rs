@@ -104,6 +104,7 @@ fn run() -> Result<(), Failure> {
         let (key, list) = arg.split_once('=').ok_or("an argument is NAME=LIST")?;
         *lists.get_mut(key).ok_or_else(|| format!("no list {key}"))? = list.to_owned();
     }
+
     let context = Context::new(&Driver::load()?.device(0)?)?;
     println!(
         "{:<8} {:>6} {:>6} {:>6} {:>5} {:>5} {:>5} {:>7} {:>8} {:>7} {:>7}",
@@ -137,6 +138,7 @@ fn run() -> Result<(), Failure> {
             product.all(&lists)?;
         }
     }
+
     Ok(())
 }
 
@@ -225,12 +227,14 @@ impl<'a> Product<'a> {
                 _ => return Err(format!("no kernel {kernel}").into()),
             });
         }
+
         for tokens in numbers(&lists["tokens"])? {
             let mut wanted = None;
             kernels
                 .iter()
                 .try_for_each(|&kernel| self.one(kernel, tokens, &mut wanted))?;
         }
+
         Ok(())
     }
 
@@ -345,6 +349,7 @@ impl<'a> Product<'a> {
             2.0 * rows * n * f64::from(tokens) / us * 1e-6,
             bytes / us * 1e-3
         );
+
         // Not a number fails too.
         if error <= BOUND * largest {
             Ok(())

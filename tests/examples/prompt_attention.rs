@@ -61,6 +61,7 @@ fn run() -> Result<(), Failure> {
                         queries,
                     )?;
                 }
+
                 if [64, 128].contains(&dim) {
                     chunk.time_attention(
                         PromptAttentionWgmma::new(dim, ORDER),
@@ -70,6 +71,7 @@ fn run() -> Result<(), Failure> {
             }
         }
     }
+
     Ok(())
 }
 
@@ -125,6 +127,7 @@ impl<'a> Chunk<'a> {
                 .words()
             })
             .collect();
+
         // In an order of pages that is not theirs.
         let table: Vec<u32> = (0..pages).rev().collect();
         let cached = pages * PAGE * kv_heads * dim;

@@ -52,6 +52,7 @@ fn run() -> Result<usize, Failure> {
     if let Some(folder) = behind("print") {
         return forms::print(folder.as_ref(), &only);
     }
+
     let emulator = Driver::from_library(warpwright_cuda_emu::library())?;
     if let Some(folder) = behind("before") {
         let emulated = Context::new(&emulator.device(0)?)?;
@@ -61,6 +62,7 @@ fn run() -> Result<usize, Failure> {
             &only,
         ));
     }
+
     let real = if asked("emulated") {
         emulator.device(0)?
     } else {
@@ -95,6 +97,7 @@ fn rows(real: &Context, emulated: &Context) -> Result<usize, Failure> {
             differ += 1;
         }
     }
+
     println!("{} of {} instances differ", differ, all.len());
     Ok(differ)
 }
@@ -143,6 +146,7 @@ fn all_rounds(sample: &Sample, context: &Context) -> Result<Vec<u32>, Failure> {
     let text = print(&sample.program, Target::named("sm_90").ok_or("no sm_90")?)?;
     let module = Module::load(context, &text)?;
     let params: Vec<Parameter> = sample.program.params.iter().map(Parameter::from).collect();
+
     // SAFETY: the parameters are the program's own, and a sample stays inside its memory.
     let function = unsafe { module.function(&sample.program.name, &params) }?;
     let geometry = Geometry {
@@ -163,6 +167,7 @@ fn all_rounds(sample: &Sample, context: &Context) -> Result<Vec<u32>, Failure> {
         warpwright_driver::stream::Queue::push(&mut &stream, launch.into())?;
         all.extend(stream.read(&memory)?);
     }
+
     Ok(all)
 }
 

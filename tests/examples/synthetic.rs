@@ -39,6 +39,7 @@ fn run() -> Result<(), Failure> {
     let [path, shape, quantization] = &arguments[..] else {
         return Err("arguments: OUT.gguf SHAPE QUANTIZATION".into());
     };
+
     let shape = SHAPES
         .iter()
         .find(|known| known.name == shape)
@@ -95,6 +96,7 @@ fn write(path: &Path, outline: &Outline) -> Result<(), Failure> {
         }
         out.write_all(padding(bytes as u64))?;
     }
+
     Ok(out.flush()?)
 }
 

@@ -265,10 +265,12 @@ impl Model {
                 make.weight(&format!("blk.{layer}.{name}"), shape);
             }
         }
+
         make.weight("output_norm.weight", &[HIDDEN]);
         if !self.tied {
             make.weight("output.weight", &[VOCAB, HIDDEN]);
         }
+
         let vector = |file: File, &(name, n, [first, step]): &(&str, u32, [f32; 2])| {
             file.tensor(
                 name,

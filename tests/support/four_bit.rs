@@ -70,6 +70,7 @@ impl Packed {
                 state["nested_offset"] = json!(offset);
             }
         }
+
         let state = state.to_string().into_bytes();
         tensors.push(tensor(
             ".quant_state.bitsandbytes__nf4",

@@ -51,6 +51,7 @@ pub(crate) fn write_of(folder: &Path, gguf: &Path) {
         )
         .unwrap();
     }
+
     let model = Model::open(gguf).unwrap();
     let tensors = tensors(&model);
     let views = tensors.iter().map(|t| {
@@ -104,6 +105,7 @@ fn tensors(model: &Model) -> Vec<Tensor> {
         let of = |(name, weight)| tensor(model, format!("model.layers.{l}.{name}.weight"), weight);
         tensors.extend(named.map(of));
     }
+
     tensors
 }
 
@@ -114,9 +116,11 @@ fn tensor(model: &Model, name: String, weight: &Weight) -> Tensor {
         let number = |b: &[u8]| half(f32::from_le_bytes(b.try_into().unwrap())).to_le_bytes();
         bytes = bytes.chunks_exact(4).flat_map(number).collect();
     }
+
     if name.contains("q_proj") || name.contains("k_proj") {
         bytes = halves(&bytes, 2 * shape[1]);
     }
+
     Tensor { name, shape, bytes }
 }
 

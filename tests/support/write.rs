@@ -72,6 +72,7 @@ impl File {
             string(&mut out, key);
             value.write(&mut out);
         }
+
         let mut next = 0;
         for t in &self.tensors {
             string(&mut out, &t.name);
@@ -83,10 +84,12 @@ impl File {
             out.extend(t.offset.unwrap_or(next).to_le_bytes());
             next = (next + t.data.len() as u64).next_multiple_of(32);
         }
+
         for t in &self.tensors {
             out.resize(out.len().next_multiple_of(32), 0);
             out.extend(&t.data);
         }
+
         out
     }
 }

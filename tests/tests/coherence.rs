@@ -88,6 +88,7 @@ impl Bench {
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let zeroed = |len| Buffer::zeroed(&context, len).unwrap();
         let b = zeroed(2 * N).labelled("b");
+
         // SAFETY: the program stays within its buffers.
         let load = |fresh| unsafe { Kernel::load(&context, Step { fresh }) }.unwrap();
         Bench {
@@ -157,6 +158,7 @@ fn a_chain_is_refused_that_reads_past_coherence_what_it_writes() {
         text(bench.chain(&[(fresh, From::A, false), (cached, From::Low, false)])),
         next
     );
+
     // The kernel before the previous one may still be running too.
     let later = "node 2 (cached) reads bytes 0 to 128 of a with ld.global.nc as x, but node 0 (fresh), which writes them \
                  as y, may still be running, so the values may be stale; read them with `fresh()`, \
@@ -257,6 +259,7 @@ fn graphs_by_hand_are_held_to_it_too() {
         text(graph.add_by(Programmatic, &[first], read())),
         refused(0, 1)
     );
+
     // An edge further up makes two overlap that did not.
     let second = graph.add(&[], launch(&bench.cached, From::High)).unwrap();
     let third = graph.add_by(Programmatic, &[second], read()).unwrap();
@@ -264,6 +267,7 @@ fn graphs_by_hand_are_held_to_it_too() {
         text(graph.add_edge_of(Programmatic, first, second)),
         refused(0, 2)
     );
+
     // A programmatic path in addition to a full one is safe.
     graph.add_edge_of(Full, first, third).unwrap();
     graph.add_edge_of(Programmatic, first, second).unwrap();

@@ -253,6 +253,7 @@ fn races() -> Races {
 
 fn stale() -> Stale {
     let context = emulated();
+
     // SAFETY: the program stays below `n`.
     let copy = unsafe { Kernel::load(&context, Copied) }.unwrap();
     let [x, y, z] = [(); 3].map(|()| Buffer::<f32>::zeroed(&context, 1).unwrap());
@@ -441,6 +442,7 @@ fn declared(library: &str) -> Vec<String> {
             _ => format!("{library}::{name}"),
         }));
     }
+
     types
 }
 

@@ -24,11 +24,13 @@ const NEEDLESS: [(&str, &[&str]); 9] = [
 /// Why an instruction is needless, if it is.
 fn needless(inst: &str) -> Option<String> {
     let (mnemonic, operands) = inst.trim_end_matches(';').split_once(' ')?;
+
     // Floating point: `x + 0` is not `x` where `x` is -0.
     let (op, ty) = mnemonic.rsplit_once('.')?;
     if !["u32", "s32", "u64", "s64", "b32", "b64"].contains(&ty) {
         return None;
     }
+
     let operands: Vec<&str> = operands.split(", ").collect();
     let is = |n: usize, literals: &[&str]| operands.get(n).is_some_and(|o| literals.contains(o));
     let known = NEEDLESS
@@ -55,6 +57,7 @@ fn no_kernel_has_one() {
                 .map(|i| format!("{}: {i}", kernel.name())),
         );
     }
+
     assert!(
         found.is_empty(),
         "{} instructions:\n{}",

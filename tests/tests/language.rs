@@ -191,6 +191,7 @@ fn flat(stmts: &[Stmt], depth: usize, labels: &mut u32, out: &mut Vec<String>) {
                     out.push(format!("$else{n}:"));
                     flat(other, depth + 1, &mut 0, out);
                 }
+
                 out.push(format!("$end{n}:"));
             }
             Stmt::Loop {

@@ -227,6 +227,7 @@ fn snapshots_are_few_and_none_is_left_over() {
             .lines()
             .count();
     }
+
     assert!(
         total <= MOST_LINES_IN_ALL,
         "the snapshots have {total} lines, at most {MOST_LINES_IN_ALL}"
@@ -268,6 +269,7 @@ fn texts(kernels: &[Printed]) -> BTreeMap<String, String> {
         let id = format!("{}/whole/{}", kernel.folder(), kernel.name);
         texts.insert(id, kernel.text.clone());
     }
+
     for kernel in divided {
         for Section { note, text } in sections(&kernel.text) {
             let (id, heading) = match note {
@@ -284,6 +286,7 @@ fn texts(kernels: &[Printed]) -> BTreeMap<String, String> {
             texts.entry(id).or_insert_with(head);
         }
     }
+
     texts
 }
 

@@ -53,6 +53,7 @@ fn execute(sample: &Sample, target: Target) -> Result<(), String> {
     if let (Some(tile), Some(x)) = (sample.program.tile("x"), kernel.params.get(2)) {
         params[x.offset as usize..].copy_from_slice(&map(p, tile)?);
     }
+
     let block = sample.program.shape;
     let launch = Launch {
         kernel,

@@ -130,6 +130,7 @@ fn run(options: &Options) -> Result<bool, Failure> {
     if options.update && options.device != Place::Emulator {
         return Err("train/GATES.md is of the emulator; leave --device out, or --update".into());
     }
+
     let context = open(options.device)?;
     let out = &mut std::io::stdout();
     writeln!(out, "{}", context.device())?;
@@ -191,6 +192,7 @@ fn hold(context: &Context, options: &Options, out: &mut dyn Write) -> Result<boo
                 &all,
             )?);
         }
+
         if options.reference {
             let (gate, limit, worst) = (
                 "reference, of NumPy's",
@@ -204,6 +206,7 @@ fn hold(context: &Context, options: &Options, out: &mut dyn Write) -> Result<boo
                 place: worst.place,
             });
         }
+
         for figure in figures {
             let Figure {
                 gate,
@@ -218,11 +221,13 @@ fn hold(context: &Context, options: &Options, out: &mut dyn Write) -> Result<boo
             )?;
             passed &= figure.passes();
         }
+
         eprintln!(
             "{name}: {steps} steps, {:.1} s",
             start.elapsed().as_secs_f64()
         );
     }
+
     Ok(passed)
 }
 
@@ -243,6 +248,7 @@ fn compare_losses(
         )
         .into());
     }
+
     let run = losses::Run {
         context,
         launch: options.launch,
@@ -268,6 +274,7 @@ fn compare_losses(
                 pair.apart()
             )?;
         }
+
         let ((apart, step), pass) = (losses::farthest(&found), losses::passes(&found));
         let verdict = if pass { "passed" } else { "MISSED" };
         writeln!(
@@ -281,6 +288,7 @@ fn compare_losses(
         );
         passed &= pass;
     }
+
     Ok(passed & tell_faults(run, options, steps, out)?)
 }
 
@@ -294,6 +302,7 @@ fn tell_faults(
     if !options.wants(losses::FAULTY) {
         return Ok(true);
     }
+
     let mut told = true;
     writeln!(
         out,
@@ -318,6 +327,7 @@ fn tell_faults(
         )?;
         told &= told_this;
     }
+
     Ok(told)
 }
 
@@ -347,6 +357,7 @@ fn plant(context: Context, launch: Launch, out: &mut dyn Write) -> Result<bool, 
             "| {fault} | {gate} | {case} | {value:.1e} | {limit:.0e} | {without:.1e} | {meant:.1e} |"
         )?;
     }
+
     verdict(&all, out)
 }
 

@@ -145,6 +145,7 @@ fn compute(options: &Compute) -> Result<(), Failure> {
         )?;
         out.flush()?;
     }
+
     Ok(())
 }
 
@@ -176,6 +177,7 @@ fn compare(options: &Compare) -> Result<bool, Failure> {
             )
             .into());
         }
+
         println!("{}\nstep  reference      found  difference", path.display());
         let mut largest: f64 = 0.0;
         for (step, (wanted, found)) in (1..).zip(reference.iter().zip(&found)) {
@@ -190,6 +192,7 @@ fn compare(options: &Compare) -> Result<bool, Failure> {
                 found - wanted
             );
         }
+
         let right = largest <= options.within;
         fine &= right;
         let verdict = if right { "within" } else { "above" };
@@ -198,6 +201,7 @@ fn compare(options: &Compare) -> Result<bool, Failure> {
             options.within
         );
     }
+
     Ok(fine)
 }
 

@@ -91,6 +91,7 @@ impl Base {
                 .map(|block| reader.layer(block))
                 .collect::<Result<_, _>>()?,
         };
+
         // The file may have been overwritten while it was read.
         model.files.check()?;
         Ok(Base {
@@ -182,9 +183,11 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
             FAMILIES.join(", ")
         ));
     }
+
     if outline.adapter.is_some() {
         return refuse("models with an adapter: merge the two first");
     }
+
     // The training kernels rotate whole heads with a magnitude of 1, and attend to all earlier
     // tokens. They would train such a model as if it had another structure.
     if c.ropes[0].dim != c.head_dim() {
@@ -196,6 +199,7 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     if c.attentions().any(|attention| attention.window.is_some()) {
         return refuse("sliding-window attention");
     }
+
     let factors = outline
         .rope_factors
         .as_ref()
@@ -225,6 +229,7 @@ pub fn formats(outline: &Outline, how: Quantization) -> Formats {
 /// Returns the bytes of device memory that the weights need in a step of this precision.
 pub fn bytes(outline: &Outline, how: impl Into<Quantization>, precision: Precision) -> u64 {
     let how = how.into();
+
     // The bytes of an element in matrices that are not in NF4.
     let number = if precision == Precision::Bf16 { 2 } else { 4 };
     let weights = &outline.weights;
@@ -354,6 +359,7 @@ impl WeightReader<'_> {
         if !self.how.format.is_nf4(weight) {
             return Ok(Matrix::F32(numbers));
         }
+
         if let Some(Nf4Matrix { packed, absmax }) = self.model.files.nf4(&weight.range)? {
             return Ok(match absmax {
                 Nf4Absmax::F32(absmax) => Matrix::Nf4(Nf4 { packed, absmax }),
@@ -371,6 +377,7 @@ impl WeightReader<'_> {
                 }),
             });
         }
+
         let Nf4 { packed, absmax } = nf4::quantize(&numbers);
         Ok(match self.how.absmax {
             Absmax::F32 => Matrix::Nf4(Nf4 { packed, absmax }),

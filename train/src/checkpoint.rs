@@ -95,6 +95,7 @@ pub fn read(
     let state: Value =
         serde_json::from_slice(&bytes).map_err(|error| fault(files::damaged(&error)))?;
     check_version(&state).map_err(&fault)?;
+
     // The fingerprint is compared before the tensors are read. Changed settings also change the
     // shapes of tensors, and the error should name the setting.
     let missing = || fault("has no \"fingerprint\", so changed settings cannot be detected".into());
@@ -103,6 +104,7 @@ pub fn read(
     if let Some(change) = changed(&before, fingerprint) {
         return Err(fault(change));
     }
+
     let word = |value: &Value, key: &str| {
         let word = value.as_u64().and_then(|word| u32::try_from(word).ok());
         word.ok_or_else(|| fault(format!("{key:?} is not a count below 2^32")))
@@ -123,6 +125,7 @@ pub fn read(
             "counts {step} steps and {skipped} that were skipped: together above 2^32"
         )));
     }
+
     let [first, second] = peft::read_tensors(&folder.join(OPTIMIZER), shapes, MOMENTS)?;
     Ok(Snapshot {
         adapters: peft::read(folder, shapes)?,

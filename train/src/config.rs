@@ -35,6 +35,7 @@ impl Config {
         for (what, size) in sizes {
             Error::unless(size > 0, what, size, "at least 1")?;
         }
+
         let even = self.head_dim > 0 && self.head_dim.is_multiple_of(2);
         Error::unless(
             even,
@@ -50,6 +51,7 @@ impl Config {
             self.eps,
             "0 or more",
         )?;
+
         // RoPE rotates pairs of elements, so there is one frequency per pair.
         let found = self.frequencies.len();
         let pairs = self.head_dim / 2;
@@ -63,6 +65,7 @@ impl Config {
             let positive = frequency.is_finite() && *frequency > 0.0;
             Error::unless(positive, "a rotary frequency", frequency, "above 0")?;
         }
+
         Ok(())
     }
 }

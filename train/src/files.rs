@@ -44,6 +44,7 @@ pub(crate) fn folder(
         if path.exists() {
             fs::rename(path, &old).map_err(fault)?;
         }
+
         let renamed = fs::rename(&part, path).inspect_err(|_| drop(fs::rename(&old, path)));
         renamed.map_err(fault)?;
         let _ = fs::remove_dir_all(&old);
@@ -52,6 +53,7 @@ pub(crate) fn folder(
     if filled.is_err() {
         let _ = fs::remove_dir_all(&part);
     }
+
     filled
 }
 

@@ -105,8 +105,10 @@ pub(crate) fn write_tensors(
             let Some(adapter) = adapters.of(of.layer, p) else {
                 continue;
             };
+
             let [n, k] = p.shape(shapes.config);
             let rank = shapes.lora.rank;
+
             // The optimizer's moments have the layout of the adapters, so they are reordered too.
             let b = shapes.reorder(p, &adapter.b, ReorderDirection::ToFile);
             for (factor, shape, numbers) in [("A", [rank, k], &adapter.a), ("B", [n, rank], &b)] {
@@ -118,6 +120,7 @@ pub(crate) fn write_tensors(
             }
         }
     }
+
     let fault = |problem: String| Error::Checkpoint {
         path: path.to_owned(),
         problem,
@@ -128,6 +131,7 @@ pub(crate) fn write_tensors(
     let views: Vec<_> = views
         .collect::<Result<_, _>>()
         .map_err(|error| fault(error.to_string()))?;
+
     // Some versions of Transformers refuse a file that does not name its framework.
     let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
     let bytes =
@@ -161,6 +165,7 @@ pub(crate) fn read_tensors<const N: usize>(
             let Some(adapter) = adapters.layers[of.layer][p as usize].as_mut() else {
                 continue;
             };
+
             let numbers = |factor, shape: [usize; 2]| {
                 let name = format!("{prefix}{}", name(of, factor));
                 numbers(&tensors, &name, shape).map_err(fault)
@@ -170,6 +175,7 @@ pub(crate) fn read_tensors<const N: usize>(
             read += 2;
         }
     }
+
     // All expected tensors were found, so a different number means unexpected ones.
     let found = tensors.len();
     if found != read {
@@ -177,6 +183,7 @@ pub(crate) fn read_tensors<const N: usize>(
             "the file has {found} tensors, but must have {read}"
         )));
     }
+
     Ok(lists)
 }
 
@@ -191,6 +198,7 @@ fn numbers(tensors: &SafeTensors<'_>, name: &str, shape: [usize; 2]) -> Result<V
             tensor.shape()
         ));
     }
+
     let numbers = tensor.data().chunks_exact(4);
     Ok(numbers
         .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).into())
@@ -222,6 +230,7 @@ impl AdapterShapes<'_> {
         if !names::is_permuted(self.pairing, p as usize) {
             return to;
         }
+
         let rank = self.lora.rank;
         let dim = self.config.head_dim;
         for row in 0..b.len() / rank {
@@ -232,6 +241,7 @@ impl AdapterShapes<'_> {
             };
             to[into * rank..][..rank].copy_from_slice(&b[from * rank..][..rank]);
         }
+
         to
     }
 }

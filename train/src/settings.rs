@@ -173,6 +173,7 @@ impl Lora {
             self.dropout,
             "from 0 to below 1",
         )?;
+
         // The device stores the scale in f32.
         let scale = self.scale() as f32;
         Error::unless(

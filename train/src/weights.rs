@@ -80,6 +80,7 @@ impl<V, M> Weights<V, M> {
                 wanted: config.layers,
             });
         }
+
         let table = [config.vocab, config.hidden];
         let layers = self.layers.iter().enumerate();
         Ok(Weights {
@@ -112,11 +113,13 @@ impl<V, M> LayerWeights<V, M> {
         for (p, w) in Projection::ALL.into_iter().zip(&self.projections) {
             projections.push(matrix(named(p.name(), p.shape(config)), w)?);
         }
+
         let mut biases = Vec::new();
         for (p, bias) in Projection::ALL.into_iter().zip(&self.biases) {
             let name = || named(&format!("bias of {}", p.name()), [1, p.shape(config)[0]]);
             biases.push(optional(bias, |bias| vector(name(), bias))?);
         }
+
         Ok(LayerWeights {
             attention_norm: vector(
                 named("attention norm", [1, config.hidden]),

@@ -25,17 +25,20 @@ const MOST_NAMED: usize = 40;
 pub(crate) fn run(_: &Args) -> Result<()> {
     let work = tempfile::tempdir()?;
     let written = work.path().join("written");
+
     // With INSTA_UPDATE=always insta writes the new text itself, so `cargo insta` is not needed.
     let accept = [
         ("INSTA_UPDATE", Path::new("always")),
         ("INSTA_SNAPSHOT_REFERENCES_FILE", &written),
     ];
+
     // That test would fail on the unused snapshots, which are deleted below.
     test(&accept, &["--skip", "none_is_left_over"])?;
     for gone in left_over(&written)? {
         println!("deleted {}", gone.display());
         fs::remove_file(gone)?;
     }
+
     // A second run must pass without updates, because a test can fail for other reasons.
     test(&[("INSTA_UPDATE", Path::new("no"))], &[])?;
     let now = fs::read_to_string(paths::root().join(KERNELS))?;
@@ -162,6 +165,7 @@ fn summary(before: &Kernels, now: &Kernels) -> String {
             change.what, change.name, change.lines
         )
     };
+
     // A change of a shared function can affect hundreds of kernels.
     let lines = if changes.len() > MOST_NAMED {
         families(&changes)
@@ -184,6 +188,7 @@ fn families(changes: &[KernelChange]) -> Vec<String> {
         *count += 1;
         *lines += change.lines;
     }
+
     let line = |((family, what), (count, lines))| {
         format!("  {what:7} {count} of {family}, {lines:+} lines")
     };

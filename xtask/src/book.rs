@@ -114,6 +114,7 @@ fn stage(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
+
     let repository = repository()?;
     let mut files = vec![];
     collect(Path::new("docs"), &mut files)?;
@@ -127,6 +128,7 @@ fn stage(folder: &Path) -> Result<()> {
             fs::copy(paths::root().join(file), to)?;
         }
     }
+
     fs::copy(paths::root().join("book.toml"), folder.join("book.toml"))?;
     Ok(())
 }
@@ -150,6 +152,7 @@ fn absolute(page: &BookPage, repository: &str) -> Result<String> {
         if link.contains("://") || link.starts_with('#') {
             continue;
         }
+
         let (file, heading) = link.split_once('#').unwrap_or((link, ""));
         let path = normalized(&folder_of(page).join(file))?;
         if !path.starts_with("docs") {
@@ -250,6 +253,7 @@ fn follow(page: &BookPage, link: &str) -> Result<()> {
     if link.contains("://") || link.starts_with("mailto:") {
         return Ok(());
     }
+
     let (file, heading) = link.split_once('#').unwrap_or((link, ""));
     let path = if file.is_empty() {
         PathBuf::from(&page.path)
@@ -266,6 +270,7 @@ fn follow(page: &BookPage, link: &str) -> Result<()> {
             path.display()
         );
     }
+
     Ok(())
 }
 
@@ -305,6 +310,7 @@ fn headings(text: &str) -> BTreeSet<String> {
             .chars()
             .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
         let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+
         // A second heading with the same words gets a number.
         let mut unique = anchor.clone();
         let mut number = 0;

@@ -56,9 +56,12 @@ impl BarChart {
                 body += &text(x + length + 6, y + BAR / 2, "start", &thousands(*value));
                 y += BAR;
             }
+
             y += GAP;
         }
+
         let height = y + MARGIN - GAP;
+
         // The background is drawn because GitHub shows the file on light and on dark pages.
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
@@ -80,6 +83,7 @@ impl BarChart {
             // The font is not known, so 7 units for each character is an upper bound.
             x += 40 + 7 * name.chars().count() as u32;
         }
+
         head
     }
 }

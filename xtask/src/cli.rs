@@ -39,6 +39,7 @@ pub(crate) fn page() -> Result<String> {
             help.text.trim_end()
         )?;
     }
+
     page.truncate(page.trim_end().len());
     page.push('\n');
     Ok(page)
@@ -92,6 +93,7 @@ fn collect(program: &Path, words: Vec<String>, all: &mut Vec<Help>) -> Result<()
         let words = words.iter().cloned().chain([command]).collect();
         collect(program, words, all)?;
     }
+
     Ok(())
 }
 

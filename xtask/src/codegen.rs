@@ -60,6 +60,7 @@ fn files() -> Result<Vec<Generated>> {
     for (file, text) in map::images()? {
         files.push(generated(&file, whole, text));
     }
+
     Ok(files)
 }
 
@@ -82,6 +83,7 @@ pub(crate) fn check() -> Result<()> {
             stale.push(generated.file);
         }
     }
+
     ensure!(
         stale.is_empty(),
         "out of date: {}; run cargo xtask codegen",
@@ -130,6 +132,7 @@ impl GeneratedPart {
         let GeneratedPart::Between(start, end) = self else {
             return Ok(text.into());
         };
+
         let ends = page
             .split_once(start)
             .and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));

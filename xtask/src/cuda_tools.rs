@@ -44,6 +44,7 @@ pub(crate) fn ptxas() -> Result<PathBuf> {
         );
         return Ok(path);
     }
+
     let fetched = bin().join("ptxas");
     if fetched.is_file() {
         return Ok(fetched);
@@ -51,6 +52,7 @@ pub(crate) fn ptxas() -> Result<PathBuf> {
     if let Some(path) = installed("ptxas") {
         return Ok(path);
     }
+
     fetch()?;
     Ok(fetched)
 }
@@ -95,6 +97,7 @@ fn fetch() -> Result<()> {
     else {
         bail!("no ptxas is pinned for {OS} on {ARCH}: set PTXAS to an installed ptxas")
     };
+
     eprintln!("fetching ptxas {VERSION} from PyPI (47 MB, once)");
     let work = tempfile::tempdir()?;
     let wheel = download(work.path(), hash)?;

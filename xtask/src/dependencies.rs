@@ -31,6 +31,7 @@ pub(crate) fn check() -> Result<()> {
         "sources",
     ])?;
     ensure!(offline.success(), "cargo-deny refuses a dependency");
+
     // A machine without a network must be able to run the other checks.
     let fetched = Command::new(&deny)
         .current_dir(paths::root())
@@ -43,6 +44,7 @@ pub(crate) fn check() -> Result<()> {
         );
         return Ok(());
     }
+
     ensure!(
         run(&["check", "advisories"])?.success(),
         "a dependency has a security advisory"

@@ -16,6 +16,7 @@ pub(crate) fn print(
     wanted: &[String],
 ) -> Result<()> {
     let before = revision::texts(revision)?;
+
     // A wanted kernel may exist in only one of the two versions.
     let all: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     if let Some(unknown) = wanted.iter().find(|name| !all.contains(name)) {
@@ -24,6 +25,7 @@ pub(crate) fn print(
             names::unknown(unknown, all.into_iter().map(String::as_str))
         );
     }
+
     let mut out = io::stdout().lock();
     let mut summary = vec![];
     for name in all
@@ -36,10 +38,12 @@ pub(crate) fn print(
         write!(out, "{}", difference.text)?;
         summary.push(difference.line);
     }
+
     match summary.as_slice() {
         [] => writeln!(out, "no difference from {revision}")?,
         lines => writeln!(out, "\nsince {revision}:\n{}", lines.join("\n"))?,
     }
+
     Ok(())
 }
 

@@ -42,15 +42,18 @@ pub(crate) fn run() -> Result<()> {
     for program in &PROGRAMS {
         build.args(["--package", program.name]);
     }
+
     must(&mut build)?;
 
     let name = format!("warpwright-{}-{}", env!("CARGO_PKG_VERSION"), host()?);
     let dist = paths::target().join("dist");
     let folder = dist.join(&name);
+
     // A file of an earlier run must not slip into the archive.
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
+
     fs::create_dir_all(folder.join("completions"))?;
     for page in PAGES {
         fs::copy(paths::root().join(page), folder.join(page))?;
@@ -90,6 +93,7 @@ impl DistProgram {
                 .join(format!("{}.{shell}", self.name));
             fs::write(path, self.completions(&file, shell)?)?;
         }
+
         Ok(())
     }
 

@@ -191,6 +191,7 @@ impl Benchmarks {
                 report.model
             );
         }
+
         Ok(())
     }
 
@@ -298,6 +299,7 @@ impl Measurement {
         let Some((first, others)) = self.reports.split_first() else {
             anyhow::bail!("there are no reports")
         };
+
         for report in others {
             ensure!(
                 report.device == first.device,
@@ -310,6 +312,7 @@ impl Measurement {
                 report.model
             );
         }
+
         let models: Vec<&str> = self.reports.iter().map(|report| &*report.model).collect();
         let twice = models
             .iter()
@@ -348,6 +351,7 @@ impl Measurement {
                 .flat_map(|report| &report.contexts);
             out.extend(figures.map(|figures| figures.row(&peer.title)));
         }
+
         out
     }
 
@@ -443,6 +447,7 @@ impl SavedBenchReport {
                 .check(self)
                 .with_context(|| format!("context {}", figures.ctx))?;
         }
+
         Ok(())
     }
 }
@@ -487,6 +492,7 @@ impl ContextMeasurement {
                 "{name} is {found}, but follows from the others as {expected}"
             );
         }
+
         Ok(())
     }
 

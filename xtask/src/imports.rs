@@ -42,6 +42,7 @@ pub fn read_sources(folder: &Path) -> io::Result<Sources> {
             .replace('\\', "/");
         sources.insert(name, fs::read_to_string(&path)?);
     }
+
     Ok(sources)
 }
 
@@ -147,6 +148,7 @@ pub fn reachable_from<'a>(node: &str, graph: &'a ImportGraph) -> BTreeSet<&'a st
             }
         }
     }
+
     found
 }
 
@@ -170,9 +172,11 @@ fn cycle_from(
         cycle.push(file.to_owned());
         return Some(cycle);
     }
+
     if done.contains(file) {
         return None;
     }
+
     path.push(file.to_owned());
     let found = graph[file]
         .iter()
@@ -222,10 +226,12 @@ fn named_paths(code: &str, module: &[String]) -> Vec<Vec<String>> {
         .flat_map(|start| code.match_indices(start.as_str()));
     for (at, start) in matches {
         let before = code[..at].chars().next_back();
+
         // The crate in `$crate` is the one that defines the macro, so such a path is skipped.
         if before.is_some_and(|c| c.is_alphanumeric() || ['_', ':', '$'].contains(&c)) {
             continue;
         }
+
         let mut rest = &code[at..];
         let mut base = if start == "crate::" {
             vec![]
@@ -237,8 +243,10 @@ fn named_paths(code: &str, module: &[String]) -> Vec<Vec<String>> {
             base.pop();
             rest = above;
         }
+
         read_tree(rest, &base, &mut found);
     }
+
     found
 }
 
@@ -256,6 +264,7 @@ fn read_tree<'a>(text: &'a str, base: &[String], found: &mut Vec<Vec<String>>) -
             }
         }
     }
+
     let end = text
         .find(|c: char| !c.is_alphanumeric() && c != '_')
         .unwrap_or(text.len());
@@ -267,6 +276,7 @@ fn read_tree<'a>(text: &'a str, base: &[String], found: &mut Vec<Vec<String>>) -
     if let Some(rest) = rest.strip_prefix("::") {
         return read_tree(rest, &path, found);
     }
+
     found.push(path);
     rest.strip_prefix(" as ").map_or(rest, |alias| {
         alias.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
@@ -288,6 +298,7 @@ fn file_of(sources: &Sources, paths: &PathsByFile<'_>, path: &[String]) -> Strin
     let Some(item) = path.get(len) else {
         return file;
     };
+
     let reexports_item = |named: &&Vec<String>| {
         named.len() > len + 1 && named[..len] == path[..len] && named.last() == Some(item)
     };

@@ -78,6 +78,7 @@ pub(crate) fn families<'a>(all: impl Iterator<Item = &'a str>, width: usize) -> 
     for name in all {
         families.entry(family(name)).or_default().push(name);
     }
+
     let longest = families
         .keys()
         .map(|family| family.len())
@@ -103,6 +104,7 @@ fn fitted(names: &[&str], room: usize) -> String {
         text += if text.is_empty() { "" } else { " " };
         text += name;
     }
+
     text
 }
 

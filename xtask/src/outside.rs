@@ -37,13 +37,16 @@ pub(crate) fn check(emulator: &Path) -> Result<()> {
             Err(error) => left_out.push(format!("{package}: {error:#}")),
         }
     }
+
     match install_packages() {
         Ok(python) => run(Command::new(python).arg(PYTHON), &library)?,
         Err(error) => left_out.push(format!("{PYTHON}: {error:#}")),
     }
+
     for what in left_out {
         println!("not run: {what}");
     }
+
     Ok(())
 }
 
@@ -107,6 +110,7 @@ fn install_packages() -> Result<PathBuf> {
     if !python.exists() {
         quietly(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
     }
+
     let pip = [
         "-m",
         "pip",

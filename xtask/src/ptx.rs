@@ -69,6 +69,7 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<Program>> {
             names::unknown(unknown, all.iter().map(String::as_str))
         );
     }
+
     // Building a kernel takes longer than naming it, so only the wanted ones are built.
     let wanted = ALL
         .iter()
@@ -113,6 +114,7 @@ fn write(args: &Args, kernels: &[Program], folder: &Path) -> Result<()> {
     for program in kernels {
         put(&format!("{}.ptx", program.name), &text(args, program)?)?;
     }
+
     let index: Vec<_> = kernels.iter().map(|program| entry(args, program)).collect();
     put("index.json", &format!("{:#}\n", Value::from(index)))?;
     eprintln!("wrote {} kernels to {}", kernels.len(), folder.display());
@@ -163,6 +165,7 @@ fn list(args: &Args, kernels: &[Program]) -> Result<()> {
     if args.all || !out.is_terminal() {
         return Ok(writeln!(out, "{}", table(kernels).trim_fmt())?);
     }
+
     let families = names::families(kernels.iter().map(|program| program.name.as_str()), WIDTH);
     writeln!(out, "{}", families.join("\n"))?;
     Ok(writeln!(
@@ -196,6 +199,7 @@ fn table(kernels: &[Program]) -> Table {
             arguments,
         ]);
     }
+
     table
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn check() -> Result<()> {
     };
     let figures = assemble_kernels(&ptx::named(&[])?, checked)?;
     println!("Not run here: the other targets ({REST})");
+
     // Each release of ptxas allocates registers differently.
     let release = cuda_tools::release(&cuda_tools::ptxas()?)?;
     if !release.ends_with(cuda_tools::VERSION) {
@@ -64,6 +65,7 @@ pub(crate) fn check() -> Result<()> {
         );
         return Ok(());
     }
+
     let kept = fs::read_to_string(paths::root().join(FIGURES)).unwrap_or_default();
     ensure!(
         agree(&kept, &table(&figures)),
@@ -120,6 +122,7 @@ fn assemble_kernels(
             .or_default()
             .insert(job.target.name, found);
     }
+
     println!("{}", terminal(&figures));
     println!(
         "{} kernels, {} assemblies: no spill, no stack, no local memory",
@@ -189,6 +192,7 @@ fn assemble_all(jobs: &[AssemblyJob]) -> Result<Vec<PtxasFigures>> {
 /// Runs `work` on each item, on one thread per core, and returns the results in the items' order.
 fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
+
     // Threads take the next item when they are done, because some kernels take far longer than
     // others. The counter orders nothing else, so `Relaxed` suffices.
     let take = || {
@@ -297,6 +301,7 @@ fn explain_line(said: &str, text: &str) -> String {
     let Some(number) = number else {
         return format!("  {message}");
     };
+
     let line = text
         .lines()
         .nth(number.saturating_sub(1))

@@ -38,6 +38,7 @@ impl Tool {
         let Tool { name, version, .. } = self;
         println!("building {name} {version} (once, some minutes)");
         let mut cargo = Command::new("cargo");
+
         // A debug build takes half the time, and the tools run for seconds.
         cargo
             .args(["install", name, "--debug", "--locked", "--version", version])

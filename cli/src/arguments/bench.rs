@@ -31,12 +31,14 @@ pub(super) fn with_subcommand(
     if words.get(1).is_none_or(|word| word != BENCH) {
         return Ok(words);
     }
+
     match words.get(2) {
         None => return Ok(words),
         Some(word) if word == DEFAULT => {}
         Some(word) if is_known(bench, word) || is_misspelled(bench, word) => return Ok(words),
         Some(_) => words.insert(2, DEFAULT.into()),
     }
+
     match MovedOption::find(&words[3..]) {
         None => Ok(words),
         Some(moved) => {
@@ -91,6 +93,7 @@ impl MovedOption {
                 renamed: None,
             });
         }
+
         if has("--prompt") && has("--profile") {
             return Some(MovedOption {
                 options: "`--prompt` with `--profile`",
@@ -99,6 +102,7 @@ impl MovedOption {
                 renamed: Some(("--prompt", "--tokens")),
             });
         }
+
         if has("--prompt") {
             return Some(MovedOption {
                 options: "`--prompt`",
@@ -107,6 +111,7 @@ impl MovedOption {
                 renamed: Some(("--prompt", "--tokens")),
             });
         }
+
         if has("--batch") {
             return Some(MovedOption {
                 options: "`--batch`",
@@ -115,6 +120,7 @@ impl MovedOption {
                 renamed: Some(("--batch", "--sequences")),
             });
         }
+
         if has("--kernels") {
             return Some(MovedOption {
                 options: "`--kernels`",
@@ -123,6 +129,7 @@ impl MovedOption {
                 renamed: None,
             });
         }
+
         if has("--profile") {
             return Some(MovedOption {
                 options: "`--profile`",
@@ -131,6 +138,7 @@ impl MovedOption {
                 renamed: None,
             });
         }
+
         None
     }
 
@@ -143,6 +151,7 @@ impl MovedOption {
             if is_own && self.dropped.iter().any(|option| is_option(word, option)) {
                 continue;
             }
+
             let mut text = word.to_string_lossy().into_owned();
             if let Some((old, new)) = self.renamed
                 && is_own
@@ -150,9 +159,11 @@ impl MovedOption {
             {
                 text = text.replacen(old, new, 1);
             }
+
             line.push(' ');
             line.push_str(&quoted(&text));
         }
+
         format!("{} is now a subcommand. Write `{line}`", self.options)
     }
 }

@@ -216,6 +216,7 @@ mod tests {
                 c => words.last_mut().unwrap().push(c),
             }
         }
+
         words.retain(|word| !word.is_empty());
         words
     }
@@ -270,6 +271,7 @@ mod tests {
             let name = arg.get_id();
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             assert!(!help.is_empty(), "{path}: {name} has no help");
+
             // `emu` describes what no other command has, in more words.
             let words = !path.starts_with("emu");
             assert!(

@@ -37,6 +37,7 @@ where
 {
     let mut command = examples::add(C::command());
     let words = bench::with_subcommand(&mut command, words)?;
+
     // This comes before the search for -m, which would otherwise take the value of a foreign option
     // for an option.
     let respelled = spelling::respell(&command, &words)
@@ -44,6 +45,7 @@ where
     if let Some(names) = words::command_with_model_option(&command, &respelled.words) {
         command = change(command, &names, without_positional_model);
     }
+
     let parsed = command
         .try_get_matches_from_mut(&respelled.words)
         .and_then(|mut matches| {

@@ -323,11 +323,13 @@ impl Foreign for LlamaCpp {
                 .any(|arg| words::has_long(arg, name))
         };
         let text = words[0].to_string_lossy();
+
         // An option of the command itself takes precedence. With one dash, llama.cpp's meaning
         // takes precedence, because `-ngl` is more likely llama.cpp's option than `-n gl`.
         if text.strip_prefix("--").is_some_and(own) {
             return 0;
         }
+
         find(&words[0]).map_or(0, |spelling| spelling.length(words))
     }
 }
@@ -353,9 +355,11 @@ pub(super) fn respell(program: &Command, words: &[OsString]) -> Result<Respelled
             _ => Ok(respelled),
         };
     };
+
     if !words::takes_model(command) {
         return Ok(respelled);
     }
+
     // The name of the program comes first.
     let model_position = 1 + names.len();
     respelled.words.truncate(model_position);
@@ -375,6 +379,7 @@ pub(super) fn respell(program: &Command, words: &[OsString]) -> Result<Respelled
             }
         }
     }
+
     // The model is inserted in front, because every word after `--` is a positional.
     respelled
         .words

@@ -364,15 +364,18 @@ fn of_command(word: &str, program: &Command) -> Option<String> {
             CommandReplacement::Nothing(sentence) => sentence.to_owned(),
         });
     }
+
     if let Some(tip) = similar_command(&lower, program) {
         return Some(tip);
     }
+
     // llama.cpp has no commands, and Ollama's users often leave `run` out.
     let is_model =
         lower.ends_with(".gguf") || lower.starts_with("hf:") || std::path::Path::new(word).exists();
     if !is_model {
         return None;
     }
+
     Some(format!(
         "a command comes first: 'warpwright run {word}' or 'warpwright chat {word}'"
     ))
@@ -394,9 +397,11 @@ fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<Stri
         let tip = "a command comes first, such as 'warpwright run' or 'warpwright chat'";
         return Some(tip.to_owned());
     };
+
     let Some(dashless) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
         return extra_positional(word, command);
     };
+
     // Programs in Python often spell options with underscores.
     let name = dashless
         .split('=')
@@ -421,12 +426,14 @@ fn of_argument(word: &str, program: &Command, words: &[OsString]) -> Option<Stri
     if let Some(long) = exact.or(renamed) {
         return Some(format!("use '--{long}'"));
     }
+
     if let Some((_, why)) = ABSENT
         .iter()
         .find(|(names, _)| names.contains(&name.as_str()))
     {
         return Some((*why).to_owned());
     }
+
     similar_option(word, command).or_else(|| {
         let other = if word.starts_with("--") {
             command_with_option(program, &names, &name)?
@@ -494,12 +501,14 @@ mod tests {
                 assert!(program.find_subcommand(name).is_some(), "{name}");
             }
         }
+
         let long = |name: &str| command_with_option(&program, &[], name).is_some();
         let mut options: Vec<&str> = vec![];
         for (row, option) in OPTIONS {
             options.extend(row);
             assert!(long(option), "{option}");
         }
+
         options.extend(ABSENT.iter().flat_map(|(row, _)| *row));
         for names in [names, options] {
             let mut sorted = names.clone();

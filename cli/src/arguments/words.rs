@@ -86,6 +86,7 @@ pub(super) fn called<'c, 'w>(
         names.push(command.get_name().to_owned());
         rest = &rest[1..];
     }
+
     Some(CalledCommand {
         names,
         command,
@@ -106,6 +107,7 @@ pub(super) fn split<'a>(
             pieces.push(CommandPiece::Positional { words: rest });
             break;
         }
+
         let foreign = foreign.length(command, rest);
         let length = if foreign > 0 {
             pieces.push(CommandPiece::Foreign {
@@ -119,6 +121,7 @@ pub(super) fn split<'a>(
         };
         rest = &rest[length..];
     }
+
     pieces
 }
 
@@ -156,6 +159,7 @@ fn option<'a>(command: &'a Command, word: &OsStr) -> OptionMatch<'a> {
     let Some(text) = text.strip_prefix('-').filter(|text| !text.is_empty()) else {
         return OptionMatch::Positional;
     };
+
     if let Some(long) = text.strip_prefix('-') {
         let (name, has_value) = match long.split_once('=') {
             Some((name, _)) => (name, true),
@@ -167,6 +171,7 @@ fn option<'a>(command: &'a Command, word: &OsStr) -> OptionMatch<'a> {
             has_value,
         });
     }
+
     let mut shorts = text.chars();
     let mut last = OptionMatch::Unknown;
     while let Some(short) = shorts.next() {
@@ -185,6 +190,7 @@ fn option<'a>(command: &'a Command, word: &OsStr) -> OptionMatch<'a> {
             has_value: false,
         };
     }
+
     last
 }
 

@@ -45,6 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.list {
         writeln!(out, "\n{}", table(&results).trim_fmt())?;
     }
+
     // An error of the device is returned only now, so that the cases before it are printed.
     end?;
     if failures.is_empty() {

@@ -29,6 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "token {index} is {id}; the vocabulary ends before {size}"
         )));
     }
+
     let mut out = io::stdout().lock();
     let text = tokenizer.decode(&ids);
     let shown = if out.is_terminal() {

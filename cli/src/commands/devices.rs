@@ -18,11 +18,13 @@ pub(crate) fn run() -> Result<(), Failure> {
     for gpu in gpus.iter().flatten() {
         table.add_row(row(DeviceChoice::Cuda(gpu.ordinal()), gpu));
     }
+
     table.add_row(row(DeviceChoice::Emu, &device::emulator()?.device(0)?));
     writeln!(io::stdout(), "{}", printable(&table.trim_fmt()))?;
     if let Err(reason) = gpus {
         say(format!("no GPU: {reason}"));
     }
+
     Ok(())
 }
 

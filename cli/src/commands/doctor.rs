@@ -29,6 +29,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     let mut lines = vec![("program".to_owned(), Fine(format!("warpwright {VERSION}")))];
     let driver = Driver::load().map_err(|error| sentence(&error));
     lines.push(("driver".to_owned(), self::driver(driver.as_ref())));
+
     // Without a driver there is no GPU to check, and the line about the driver explains that.
     let devices = driver.as_ref().map_or(Ok(vec![]), Driver::devices);
     match devices {
@@ -42,6 +43,7 @@ pub(crate) fn run() -> Result<(), Failure> {
             Wrong(format!("{}; {REINSTALL}", sentence(&error))),
         )),
     }
+
     lines.push(("cache".to_owned(), cache(driver.is_ok())));
     lines.push(("emulator".to_owned(), emulator()));
     writeln!(io::stdout(), "{}", printable(&table(&lines).trim_fmt()))?;
@@ -65,6 +67,7 @@ fn table(lines: &[(String, Diagnosis)]) -> Table {
         };
         table.add_row([name.as_str(), state, text]);
     }
+
     table
 }
 
@@ -113,6 +116,7 @@ fn gpu(gpu: &Device) -> Diagnosis {
              another GPU, or --device emu"
         ));
     }
+
     let tried = Context::new(gpu)
         .map_err(|error| sentence(&error))
         .and_then(|context| {
@@ -134,12 +138,14 @@ fn cache(has_driver: bool) -> Diagnosis {
     if !has_driver {
         return Absent("without a driver, no kernel is compiled".to_owned());
     }
+
     if env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value != "0") {
         return Wrong(
             "CUDA_CACHE_DISABLE is set, so every start compiles the kernels again: unset it"
                 .to_owned(),
         );
     }
+
     let usual = || Some(env::home_dir()?.join(".nv/ComputeCache"));
     let Some(folder) = env::var_os("CUDA_CACHE_PATH")
         .map(PathBuf::from)
@@ -150,6 +156,7 @@ fn cache(has_driver: bool) -> Diagnosis {
                 .to_owned(),
         );
     };
+
     // The driver creates missing folders, so the nearest existing one must be writable.
     let existing = folder
         .ancestors()

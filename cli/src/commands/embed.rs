@@ -118,6 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         vectors.push(args.vector(&mut decoder, &input.ids)?);
         bar.set_position(vectors.len() as u64);
     }
+
     // Erase the bar before the vectors are printed, because both may share a terminal.
     drop(bar);
     let text = if args.json {
@@ -141,6 +142,7 @@ impl TextArgs {
         if !self.prompt.is_empty() {
             return self.arguments();
         }
+
         let lines = match &self.prompt_file {
             Some(file) if file != Path::new("-") => source::file("the texts", file)?,
             _ => {
@@ -158,12 +160,14 @@ impl TextArgs {
                 "there is no text: pass -p TEXT, or one text per line in -f FILE".to_owned(),
             ));
         }
+
         // A list from another program often has blank lines, so one of them does not reject the
         // list. The note has their numbers, because the vectors no longer match the lines one to
         // one.
         if !blank.is_empty() {
             say(skipped(&blank));
         }
+
         Ok(texts)
     }
 
@@ -197,6 +201,7 @@ impl TextArgs {
                 ids: ids.clone(),
             }]);
         }
+
         let tokenizer = source::tokenizer(model)?;
         let mut inputs = vec![];
         for InputText { origin, text } in texts {
@@ -205,6 +210,7 @@ impl TextArgs {
                 ids: tokenizer.encode(text)?,
             });
         }
+
         Ok(inputs)
     }
 }
@@ -223,6 +229,7 @@ fn split_lines(lines: &str) -> (Vec<InputText>, Vec<usize>) {
             });
         }
     }
+
     (texts, blank)
 }
 
@@ -257,21 +264,26 @@ impl Args {
         let mut count = 0.0;
         for row in decoder.hidden_states(ids)? {
             let row = row?;
+
             // `--pooling last` starts over at each row, so only the last one remains.
             if self.pooling == Pooling::Last || sum.is_empty() {
                 sum = vec![0.0; row.len()];
                 count = 0.0;
             }
+
             for (sum, x) in sum.iter_mut().zip(&row) {
                 *sum += f64::from(*x);
             }
+
             count += 1.0;
         }
+
         let divisor = if self.no_normalize {
             count
         } else {
             sum.iter().map(|x| x * x).sum::<f64>().sqrt()
         };
+
         // A vector of zeros has no direction and stays as it is.
         let divisor = if divisor > 0.0 { divisor } else { 1.0 };
         Ok(sum.into_iter().map(|x| (x / divisor) as f32).collect())
@@ -287,6 +299,7 @@ impl Args {
             }
             embeddings.push(embedding);
         }
+
         let pooling = self
             .pooling
             .to_possible_value()
@@ -331,6 +344,7 @@ mod tests {
             let texts = texts.into_iter().map(TextOrigin::Line).collect();
             assert_eq!(numbers(lines), (texts, blank), "{lines:?}");
         }
+
         assert_eq!(skipped(&[2]), "note: skipped 1 blank line: 2");
         let many: Vec<usize> = (1..11).collect();
         let note = "note: skipped 10 blank lines: 1, 2, 3, 4, 5, 6, 7, 8, ..";

@@ -63,6 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         inputs,
         content: OutputContent::Bytes,
     };
+
     // A wrong path must fail before the model is loaded, which can take minutes.
     out.check()?;
     let model = args.adapter.open(args.target.model.path()?)?;

@@ -73,10 +73,12 @@ fn check(args: &Args) -> Result<(), Failure> {
              convert_hf_to_gguf.py",
         ),
     };
+
     // A missing model is reported when it is opened.
     if is_right || !model.exists() {
         return Ok(());
     }
+
     Err(Failure::Input(format!(
         "--out {} must be {wanted}",
         args.out.display()
@@ -94,6 +96,7 @@ impl Args {
             content: OutputContent::Bytes,
         };
         out.check()?;
+
         // A merged model may be the only copy of a long training run, so it is never replaced.
         // Devices and pipes can be written.
         if self.out.is_file() {
@@ -102,6 +105,7 @@ impl Args {
                 self.out.display()
             )));
         }
+
         Ok(out)
     }
 
@@ -141,6 +145,7 @@ fn merge_file(args: &Args) -> Result<(), Failure> {
         model.files.check()?;
         Ok::<_, Failure>(change)
     })?;
+
     // Erases the bar.
     drop(merging);
     report(args, &model, change);
@@ -166,6 +171,7 @@ fn merge_folder(args: &Args) -> Result<(), Failure> {
             others.left.join(", ")
         ));
     }
+
     report(args, &model, change);
     Ok(())
 }
@@ -182,9 +188,11 @@ fn fill(
         let name = file.path.file_name().unwrap_or_default().to_string_lossy();
         change += folder.write(&name, |sink| merging.write(&file, sink))?;
     }
+
     for name in &others.copied {
         folder.write(name, |sink| copy(&model.files.path().join(name), sink))?;
     }
+
     model.files.check()?;
     Ok(change)
 }

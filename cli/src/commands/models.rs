@@ -63,6 +63,7 @@ fn list(args: &Args) -> Result<(), Failure> {
         if let Some(sizes) = table.column_mut(2) {
             sizes.set_cell_alignment(CellAlignment::Right);
         }
+
         for model in &models {
             table.add_row([
                 model.repo.clone(),
@@ -72,8 +73,10 @@ fn list(args: &Args) -> Result<(), Failure> {
                 model.path.display().to_string(),
             ]);
         }
+
         writeln!(io::stdout(), "{}", printable(&table.trim_fmt()))?;
     }
+
     // Standard output contains only the table or the JSON, so this goes to stderr.
     for (repo, bytes) in unfinished {
         say(format!(
@@ -81,6 +84,7 @@ fn list(args: &Args) -> Result<(), Failure> {
             HumanBytes(bytes)
         ));
     }
+
     Ok(())
 }
 
@@ -98,5 +102,6 @@ fn remove(model: &HubReference) -> Result<(), Failure> {
             "{contents} stay in the store that repositories share; `hf cache prune` removes unused ones"
         ));
     }
+
     Ok(())
 }

@@ -73,6 +73,7 @@ const WINDOW: u32 = 512;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let output = args.output()?;
+
     // A wrong path must fail before the text is read and the model is loaded.
     output.as_ref().map_or(Ok(()), Output::check)?;
     let read = args.text.read()?;
@@ -190,6 +191,7 @@ impl TokenWindows {
                 "the text has {len}, too few for a window of {ctx}: use a longer text or a smaller --ctx"
             )));
         }
+
         Ok(TokenWindows {
             ids,
             ctx,
@@ -230,6 +232,7 @@ impl TokenWindows {
             bar.set_position(index as u64 + 1);
             bar.set_message(format!("{:.4}", (-mean(&all)).exp()));
         }
+
         Ok(Scores {
             all,
             seconds: start.elapsed().as_secs_f64(),
@@ -247,6 +250,7 @@ fn parse_ids(model: &Model, text: &str) -> Result<(Vec<u32>, Option<u32>), Failu
             "token {index} is {id}; the vocabulary ends before {vocab}"
         )));
     }
+
     let bos = match model.tokenizer() {
         Ok(tokenizer) => tokenizer.bos(),
         // Ids can be scored without a tokenizer, but the result may differ.
@@ -345,6 +349,7 @@ impl Scores {
             Some(error) => format!(" +/- {error:.6}"),
             None => String::new(),
         };
+
         // The error propagates through exp(-x), whose derivative has the size of the perplexity
         // itself.
         let perplexity_range = range(error.map(|error| error * perplexity));

@@ -107,6 +107,7 @@ impl Args {
                 "{option} needs a conversation: add --chat"
             )));
         }
+
         // After -m, the positional argument is the prompt. A user who writes a model there expects
         // two models, and would otherwise get a continuation of the file name.
         if let Some(first) = self.prompt.positional()
@@ -130,12 +131,14 @@ impl Args {
                 "there are two models: {first} would be the prompt; leave one model out, or use --prompt {first}"
             )));
         }
+
         if self.format() == ReplyFormat::Ids && !self.generate.stops()?.is_empty() {
             return Err(Failure::Input(
                 "--stop compares text, and --print ids makes none: leave one of them out"
                     .to_owned(),
             ));
         }
+
         Ok(())
     }
 }
@@ -195,6 +198,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let sampling = args.generate.sampling(&model, DefaultSampling::Greedy)?;
     let file_time = start.elapsed();
     let (tokenizer, context) = open(args, &source, &model);
+
     // An error of the tokenizer comes first: the model is wrong on every device.
     let tokenizer = tokenizer?;
     let context = context?;
@@ -211,6 +215,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .generate
         .writer(&context, &model, &sampling, &size, tokenizer)?;
     let mut times = ArrivalTimes::from(start.elapsed());
+
     // The prompt is prefilled before anything is printed, because its bar would be drawn over the
     // text.
     prefill(&mut writer.decoder, &prompt.tokens)?;
@@ -241,6 +246,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         finished.print_statistics(&open_times, &context);
     }
+
     Ok(interrupt::check()?)
 }
 
@@ -259,8 +265,10 @@ impl TokenizedPrompt {
                 if let Some(system) = args.template.system() {
                     messages.push(Message::new(SYSTEM, system));
                 }
+
                 messages.push(Message::new(USER, text));
                 let template = ConfiguredTemplate::open(&args.template, model)?;
+
                 // The template writes BOS where the model expects it, so `encode_rendered` does not
                 // add it.
                 let text = template.text(&messages)?;
@@ -361,6 +369,7 @@ fn print(
     let mut printer = prompt.printer(args);
     let mut reply = Reply::default();
     printer.text(prompt.echo(args))?;
+
     // Ctrl-C waits for the current token only from the first token on. Before that it would wait
     // for the whole prompt.
     let mut pending = None;
@@ -395,6 +404,7 @@ impl FinishedRun<'_> {
         {
             why = format!("{why}; {}", grammar::INCOMPLETE);
         }
+
         let times = self.times.summary();
         let guesses = self.writer.summary();
         let device = context.device().name();
@@ -435,6 +445,7 @@ impl FinishedRun<'_> {
             "times": self.times.json(grammar_times),
             "sampling": sampling::used(&self.sampling),
         });
+
         // The seed is also part of `sampling`. Scripts of earlier versions read it here.
         if self.sampling.temperature > 0.0 {
             object["seed"] = json!(self.sampling.seed);
@@ -442,6 +453,7 @@ impl FinishedRun<'_> {
         if !self.unused_options.is_empty() {
             object["unused_options"] = json!(self.unused_options);
         }
+
         if let Some(parts) = &self.reply.parts {
             object["content"] = json!(parts.content);
             object["tool_calls"] = calls_json(&parts.calls);
@@ -449,14 +461,17 @@ impl FinishedRun<'_> {
                 object["tool_call_problems"] = json!(parts.problems);
             }
         }
+
         if let Some(counts) = self.writer.counts_json() {
             object["speculative"] = counts;
         }
+
         if let Some(matcher) = &mut self.matcher {
             let complete = grammar::is_complete(matcher, &self.ending);
             object["grammar"] =
                 json!({ "complete": complete, "forced_tokens": matcher.costs().forced });
         }
+
         let text = match format {
             JsonFormat::Object => format!("{object:#}\n"),
             JsonFormat::Lines => format!("{object}\n"),
@@ -492,12 +507,14 @@ fn tokenizer(
     if !needs_text && grammar.is_none() {
         return Ok(None);
     }
+
     let tokenizer = model
         .tokenizer()
         .map_err(|error| no_tokenizer(error, grammar))?;
     for warning in tokenizer.warnings() {
         say(format!("warning: {warning}"));
     }
+
     Ok(Some(Arc::new(tokenizer)))
 }
 

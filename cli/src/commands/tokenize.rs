@@ -69,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.no_bos && tokenizer.bos().is_some() && ids.first().copied() == tokenizer.bos() {
         ids.remove(0);
     }
+
     let mut out = io::stdout().lock();
     if args.ids {
         writeln!(
@@ -91,7 +92,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         for id in &ids {
             writeln!(lines, "{id}\t{}", shown(&tokenizer, *id)).expect("a String accepts writes");
         }
+
         write!(out, "{}", printable(&lines))?;
+
         // A GGUF file and a folder of the same model may differ in BOS, and users wonder about the
         // extra token.
         if let Some(bos) = tokenizer.bos()
@@ -103,6 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             ));
         }
     }
+
     Ok(())
 }
 
@@ -112,6 +116,7 @@ fn shown(tokenizer: &Tokenizer, id: u32) -> String {
     if let Some(name) = tokenizer.control(id) {
         return name.escape_debug().to_string();
     }
+
     let mut text = String::from("\"");
     for chunk in tokenizer.piece(id).utf8_chunks() {
         text.extend(chunk.valid().escape_debug());
@@ -119,6 +124,7 @@ fn shown(tokenizer: &Tokenizer, id: u32) -> String {
             write!(text, "\\x{byte:02x}").expect("a String accepts writes");
         }
     }
+
     text.push('"');
     text
 }

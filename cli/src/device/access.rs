@@ -32,6 +32,7 @@ impl FromStr for DeviceChoice {
             "cuda" => return Ok(DeviceChoice::Cuda(0)),
             _ => {}
         }
+
         // llama.cpp writes CUDA0.
         let ordinal = text
             .strip_prefix("cuda:")

@@ -43,6 +43,7 @@ pub(crate) fn check(
     if !device::is_emulator(context) {
         return Ok(());
     }
+
     // The KV cache is left out, because the system provides its pages only when they are written.
     let needs = MemoryNeeds::for_model(outline, work.ctx, true);
     let needed = needs.weights + needs.work;
@@ -83,6 +84,7 @@ pub(crate) fn training(weights: u64, tokens: TrainingTokens) -> Result<(), Failu
         per_launch,
     } = tokens;
     let cores = available_parallelism().map_or(1, usize::from) as f64;
+
     // An evaluation runs only the forward pass, which is about half as much work here as forward
     // and backward.
     let work = |trained: u64, evaluated: u64| trained as f64 + evaluated as f64 / 2.0;
@@ -93,6 +95,7 @@ pub(crate) fn training(weights: u64, tokens: TrainingTokens) -> Result<(), Failu
     if seconds <= PATIENCE.as_secs_f64() {
         return Ok(());
     }
+
     Err(Failure::Input(format!(
         "the emulator would need about {} for {tokens} tokens; use a GPU (--device cuda:0), fewer --steps, a smaller \
          --seq, or insist with --insist",
@@ -107,6 +110,7 @@ fn time(bytes: u64, tokens: u64, cores: usize) -> Option<String> {
     if seconds <= PATIENCE.as_secs_f64() {
         return None;
     }
+
     let gigabytes = bytes as f64 / 1e9;
     let rate = rate / 1e6;
     Some(format!(

@@ -95,6 +95,7 @@ pub(crate) fn check(
             found: compare(&params, &found, &wanted),
         });
     }
+
     Ok(())
 }
 

@@ -95,6 +95,7 @@ impl GrammarArgs {
         let Some((place, text)) = self.read()? else {
             return Ok(None);
         };
+
         let compiler = GrammarCompiler::new(Arc::clone(tokenizer), &model.outline)?;
         let grammar = compiler
             .compile(&text)
@@ -102,6 +103,7 @@ impl GrammarArgs {
         for warning in grammar.warnings() {
             say(format!("warning: {place}: {warning}"));
         }
+
         Ok(Some(grammar))
     }
 }
@@ -146,6 +148,7 @@ pub(crate) fn line(costs: &GrammarCosts) -> String {
     let Some(times) = GrammarTimes::new(costs) else {
         return format!("grammar: {forced} tokens forced, none chosen");
     };
+
     let mask = 1e3 * times.mask_p50_s;
     let mask_p99 = 1e3 * times.mask_p99_s;
     let taken = 1e3 * times.taken_p50_s;

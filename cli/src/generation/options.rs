@@ -113,6 +113,7 @@ impl ContextSize {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let ctx = self.ctx;
         let len = self.prompt;
+
         // A context of 0 positions is reported by the decoder, which knows the allowed range.
         if ctx > 0 && len > ctx as usize {
             return Err(engine::Error::PromptLength {
@@ -122,6 +123,7 @@ impl ContextSize {
             }
             .into());
         }
+
         Ok(())
     }
 }
@@ -166,6 +168,7 @@ impl GenerateArgs {
         if let Some(warning) = config.warning() {
             say(format!("warning: {warning}"));
         }
+
         let base = config.over(Sampling {
             seed: sampling::fresh_seed(),
             ..Sampling::default()
@@ -175,10 +178,12 @@ impl GenerateArgs {
             DefaultSampling::Sampled => self.sampling.over(base),
         };
         sampling.check(model.outline.config.vocab)?;
+
         // Options of llama.cpp that users have in their scripts are no reason to stop.
         if let Some(note) = sampling::unused_note(&self.sampling.unused(&sampling)) {
             say(note);
         }
+
         Ok(sampling)
     }
 
@@ -206,6 +211,7 @@ impl GenerateArgs {
                 ..options
             };
         }
+
         let prefill_batch = if short { 1 } else { options.prefill_batch };
         Options {
             choice: sampling::choice(sampling),
@@ -238,6 +244,7 @@ impl GenerateArgs {
         let draft = draft_model
             .as_ref()
             .map(|draft| (draft, self.draft_options(sampling, size, draft)));
+
         // Both models are checked together before either is loaded, because loading can take
         // minutes.
         if let Some((draft, draft_options)) = draft {
@@ -246,6 +253,7 @@ impl GenerateArgs {
                 [(&model.outline, options), (&draft.outline, draft_options)],
             )?;
         }
+
         let load = |model: &Model, options, sampling: &Sampling| {
             let tokens = size.expected_tokens;
             let mut decoder = decoder(&self.target, context, model, options, tokens)?;

@@ -151,6 +151,7 @@ impl<'a> ReplyPrinter<'a> {
         let Some(mut call_stream) = self.call_stream.take() else {
             return Ok(None);
         };
+
         let end = match ending {
             TextEnding::EndToken(_) | TextEnding::Grammar => ReplyEnd::Complete,
             // The model did not end the reply, so the last value of a call may be incomplete.
@@ -165,6 +166,7 @@ impl<'a> ReplyPrinter<'a> {
         for part in call_stream.finish(end) {
             self.part(part)?;
         }
+
         if self.format == ReplyFormat::Text {
             if self.in_line {
                 self.text("\n")?;
@@ -173,6 +175,7 @@ impl<'a> ReplyPrinter<'a> {
                 say(format!("{problem}; it is shown as text"));
             }
         }
+
         Ok(Some(std::mem::take(&mut self.parts)))
     }
 
@@ -220,12 +223,14 @@ impl Reply {
             self.tokens.push(piece.token);
             self.text.push_str(piece.text);
             printer.piece(&piece)?;
+
             // Lines of JSON contain the log-probabilities already.
             if let Some(probabilities) = piece.probabilities
                 && printer.format != ReplyFormat::JsonLines
             {
                 say(sampling::line(piece.token, probabilities));
             }
+
             Ok(if interrupt::check().is_ok() {
                 ControlFlow::Continue(())
             } else {

@@ -160,6 +160,7 @@ impl SamplingArgs {
         if sampling.temperature != 0.0 {
             return vec![];
         }
+
         let options = [
             ("--top-k", self.top_k.is_some()),
             ("--top-p", self.top_p.is_some()),
@@ -360,6 +361,7 @@ mod tests {
         for (options, wanted) in cases {
             assert_eq!(args(options).over(said.clone()), wanted, "{options}");
         }
+
         // What the model says of drawing counts in `run` where a temperature is given, and only
         // there.
         assert_eq!(args("--temp 0.25").greedy_or(said.clone()), said);
@@ -408,6 +410,7 @@ mod tests {
                 assert_eq!(choice(&sampling(options)), TokenChoice::Greedy, "{options}");
             }
         }
+
         assert_eq!(unused_note(&[]), None);
         assert_eq!(
             unused_note(&["--top-k", "--seed"]).as_deref(),

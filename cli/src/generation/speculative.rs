@@ -85,6 +85,7 @@ impl SpeculativeArgs {
         let Some(path) = &self.draft else {
             return Ok(None);
         };
+
         let draft = Model::open(&locate(path)?)?;
         let made;
         let tokenizer = match tokenizer {
@@ -123,6 +124,7 @@ impl SpeculativeArgs {
         let Some(draft) = draft else {
             return "the latest tokens had not occurred before".to_owned();
         };
+
         let bytes = |model: &Model| token_bytes(&model.outline) as f64;
         let share = 100.0 * bytes(draft) / bytes(model);
         if self.draft_always {
@@ -188,11 +190,13 @@ impl TextGenerator {
         let Some(speculation) = &self.speculation else {
             return String::new();
         };
+
         let counts = speculation.counts();
         let [tokens, steps] = [counts.tokens, counts.all_steps()].map(f64::from);
         if counts.drafted == 0 {
             return format!(", no guesses: {}", self.no_guesses);
         }
+
         let each = if steps > 0.0 { tokens / steps } else { 0.0 };
         format!(
             ", {each:.2} tokens a step, {} of {} guesses right",
@@ -213,6 +217,7 @@ impl TextGenerator {
         if counts.drafted == 0 {
             figures["no_guesses"] = json!(self.no_guesses);
         }
+
         Some(figures)
     }
 }

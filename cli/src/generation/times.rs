@@ -66,6 +66,7 @@ impl ArrivalTimes {
         if self.count < 2 {
             return None;
         }
+
         // The first launch waits for the prompt. It counts only if there is no other.
         let is_single_launch = self.first.made == self.last.made;
         let from = if is_single_launch {
@@ -92,6 +93,7 @@ impl ArrivalTimes {
                 format!("1 token, {first:.2} s after the start")
             };
         };
+
         let scope = match after {
             0 => "with the time of the prompt".to_owned(),
             1 => "after the first".to_owned(),

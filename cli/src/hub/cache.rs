@@ -138,8 +138,10 @@ impl RepoCache {
                 problem,
             });
         }
+
         let mut folder = self.snapshots();
         create_folder(&folder)?;
+
         // Each folder is created and checked separately, because `create_dir_all` would follow a
         // link.
         let parents = name.rsplit_once('/').map_or("", |(parents, _)| parents);
@@ -167,6 +169,7 @@ impl RepoCache {
                 });
             }
         }
+
         Ok(folder.join(name.rsplit_once('/').map_or(name, |(_, base)| base)))
     }
 
@@ -180,12 +183,14 @@ impl RepoCache {
             path: pointer.to_owned(),
             source,
         };
+
         // The link is relative, so it stays valid when the user moves the cache.
         let depth = pointer
             .strip_prefix(self.folder())
             .map_or(0, |inside| inside.components().count() - 1);
         let mut target: PathBuf = std::iter::repeat_n("..", depth).collect();
         target.extend(["blobs", etag]);
+
         // A rename replaces the old link in one step, so other processes never see the file
         // missing.
         let temporary =
@@ -206,6 +211,7 @@ impl RepoCache {
         if self.commit().as_deref() == Some(commit) {
             return Ok(());
         }
+
         let folder = self.refs();
         create_folder(&folder)?;
         let path = folder.join("main");
@@ -252,6 +258,7 @@ pub(super) fn is_complete_folder(files: &[CachedFile]) -> bool {
     let Some(index) = find(INDEX).and_then(|index| fs::read(&index.path).ok()) else {
         return false;
     };
+
     weight_files(&index).is_ok_and(|names| names.iter().all(|name| find(name).is_some()))
 }
 
@@ -273,6 +280,7 @@ pub(super) fn weight_files(index: &[u8]) -> Result<Vec<String>, String> {
             .ok_or_else(|| format!("{INDEX} has a tensor without a file"))?;
         names.push(name.to_owned());
     }
+
     names.sort();
     names.dedup();
     Ok(names)
@@ -298,6 +306,7 @@ fn collect(folder: &Path, prefix: &str, files: &mut Vec<CachedFile>) {
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
+
         let path = entry.path();
         let name = format!("{prefix}{name}");
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

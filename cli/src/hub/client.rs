@@ -173,18 +173,22 @@ impl Client {
             let Some(location) = redirect(&response) else {
                 return self.checked(HubAnswer { response, url }, subject);
             };
+
             let fault = |problem| HubError::Redirect {
                 url: url.to_string(),
                 location: shown(&location),
                 problem,
             };
             let next = url.join(&location).map_err(fault)?;
+
             // The hub's own answer has the size and the checksum. Another host may not send them.
             if method == Method::Head && !next.has_origin_of(&url) {
                 return Ok(HubAnswer { response, url });
             }
+
             url = next;
         }
+
         let url = url.to_string();
         let location = url.to_string();
         Err(FailedAttempt::Stop(HubError::Redirect {
@@ -228,6 +232,7 @@ impl Client {
         } else {
             TokenUse::None
         };
+
         // Error codes of other hosts have other meanings.
         let code = answer
             .header("x-error-code")
@@ -316,6 +321,7 @@ impl Patience {
         let Some(usual) = WAITS.get(self.failures) else {
             return Err(error);
         };
+
         self.failures += 1;
         let wait = after.unwrap_or_default().max(Duration::from_millis(*usual));
         if wait > LONGEST_WAIT {
@@ -324,6 +330,7 @@ impl Patience {
                 seconds: wait.as_secs(),
             });
         }
+
         say(format!(
             "{error}; trying again in {:.1} s",
             wait.as_secs_f64()

@@ -60,6 +60,7 @@ impl Download<'_> {
         if has_size(&pointer, file.size) {
             return Ok(pointer);
         }
+
         let etag = file.checksum.etag();
         create_folder(&self.cache.blobs())?;
         let _lock = CacheLock::wait(&self.cache.lock(etag), || {
@@ -70,10 +71,12 @@ impl Download<'_> {
                 ))
             });
         })?;
+
         // Another process may have downloaded it while this one waited for the lock.
         if !has_size(&self.cache.blob(etag), file.size) {
             self.load(file, bar, before)?;
         }
+
         self.cache.link(&pointer, etag)?;
         Ok(pointer)
     }
@@ -92,6 +95,7 @@ impl Download<'_> {
                 ))
             });
         }
+
         let mut patience = Patience::default();
         while part.len < file.size {
             let start = part.len;
@@ -103,6 +107,7 @@ impl Download<'_> {
                 patience.wait(attempt, &|line| bar.suspend(|| say(line)))?;
             }
         }
+
         bar.set_position(before + file.size);
         part.finish(file, &self.cache.blob(etag))
     }
@@ -141,6 +146,7 @@ impl Download<'_> {
                 "it is compressed, which was not requested".to_owned(),
             ));
         }
+
         let start = match answer.response.status() {
             StatusCode::PARTIAL_CONTENT if part.len > 0 => part.len,
             StatusCode::OK => 0,
@@ -162,6 +168,7 @@ impl Download<'_> {
                 return Err(again(problem));
             }
         }
+
         // This check comes before the partial file is cleared. Otherwise the login page of a public
         // network would destroy a partial download.
         let announced = answer
@@ -173,6 +180,7 @@ impl Download<'_> {
                 "it has {announced} bytes, but {expected} are expected"
             )));
         }
+
         if start < part.len {
             // The server ignores ranges and sends all bytes again.
             bar.suspend(|| {
@@ -183,6 +191,7 @@ impl Download<'_> {
             });
             part.clear()?;
         }
+
         let HubAnswer { response, url } = answer;
         let mut reader = response.into_body().into_reader();
         let mut buffer = vec![0; 1 << 18];
@@ -195,6 +204,7 @@ impl Download<'_> {
             if read == 0 {
                 break;
             }
+
             if part.len + read as u64 > file.size {
                 part.remove();
                 return Err(FailedAttempt::Stop(HubError::Long {
@@ -202,8 +212,10 @@ impl Download<'_> {
                     expected: file.size,
                 }));
             }
+
             part.append(&buffer[..read])?;
         }
+
         if part.len < file.size {
             let problem = format!("it ends after {} of {} bytes", part.len, file.size);
             let error = HubError::Answer {
@@ -212,6 +224,7 @@ impl Download<'_> {
             };
             return Err(FailedAttempt::Retry { error, after: None });
         }
+
         Ok(())
     }
 }
@@ -277,10 +290,12 @@ impl PartFile {
             path: path.to_owned(),
             source,
         };
+
         // With a link, the bytes would be written to another place.
         if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
             return Err(fault(io::Error::other("it is not a file")));
         }
+
         let options = OpenOptions::new()
             .read(true)
             .write(true)
@@ -299,6 +314,7 @@ impl PartFile {
             hasher.update(&buffer[..read]);
             len += read as u64;
         }
+
         let mut part = PartFile {
             path: path.to_owned(),
             file,
@@ -309,6 +325,7 @@ impl PartFile {
         if part.len > part.size {
             part.clear()?;
         }
+
         Ok(part)
     }
 
@@ -369,6 +386,7 @@ impl PartFile {
                 remote.name
             )),
         }
+
         // The final name promises a complete content, so all bytes must be on the disk before the
         // rename.
         let moved = file.sync_all().and_then(|()| fs::rename(&path, blob));

@@ -108,6 +108,7 @@ impl Listing {
         if !is_commit(&info.sha) {
             return Err(fault(format!("{:?} is not a commit", info.sha)));
         }
+
         let mut files: Vec<ListedFile> = vec![];
         for sibling in info.siblings {
             let Sibling {
@@ -136,10 +137,12 @@ impl Listing {
                 checksum,
             });
         }
+
         files.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(twice) = files.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(fault(format!("it lists {:?} twice", twice[0].name)));
         }
+
         Ok(Listing {
             commit: info.sha,
             files,
@@ -169,6 +172,7 @@ impl Listing {
                 problem,
             });
         }
+
         if let (Some(size), Some(checksum)) = (file.size, &file.checksum) {
             return Ok(RemoteFile {
                 name,
@@ -176,6 +180,7 @@ impl Listing {
                 checksum: checksum.clone(),
             });
         }
+
         let url = client.address(&format!("/{repo}/resolve/{}/{name}", self.commit));
         let answer = client.head(
             &url,
@@ -188,6 +193,7 @@ impl Listing {
             url: url.to_string(),
             problem: format!("it announces no {what}"),
         };
+
         // For a large file, the answer is a redirect. Its own length and tag are in the headers
         // `x-linked-..`, and the plain headers describe the redirect.
         let size = answer

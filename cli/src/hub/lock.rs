@@ -47,6 +47,7 @@ impl CacheLock {
         if let Some(folder) = path.parent() {
             create_folder(folder)?;
         }
+
         let open = OpenOptions::new()
             .read(true)
             .write(true)

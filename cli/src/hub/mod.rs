@@ -123,6 +123,7 @@ fn load(settings: &HubSettings, reference: &HubReference) -> Result<PathBuf, Hub
     if settings.offline {
         return Err(offline(settings, reference));
     }
+
     let client = Client::new(settings);
     let repo = reference.repo.as_str();
     let listing = Listing::load(&client, repo)?;
@@ -157,6 +158,7 @@ fn load(settings: &HubSettings, reference: &HubReference) -> Result<PathBuf, Hub
             cache.snapshot(&listing.commit)
         }
     };
+
     // The branch is recorded last, so an interrupted download leaves the old version in use.
     cache.set_commit(&listing.commit)?;
     Ok(path)
@@ -196,11 +198,13 @@ impl Pull<'_> {
                     .to_owned(),
             ));
         }
+
         if !has(TOKENIZER) {
             return Err(self.no_model(format!(
                 "it has no {TOKENIZER}, which a folder in safetensors needs"
             )));
         }
+
         // The configuration comes first, because an unsupported model must fail before gigabytes
         // are downloaded.
         let config = self.small_file(CONFIG)?;
@@ -223,6 +227,7 @@ impl Pull<'_> {
         } else {
             names.push(WEIGHTS.to_owned());
         }
+
         let files = names
             .iter()
             .map(|name| self.remote(name))
@@ -234,6 +239,7 @@ impl Pull<'_> {
     /// content.
     fn small_file(&self, name: &str) -> Result<Vec<u8>, HubError> {
         let file = self.remote(name)?;
+
         // The largest known index has a few megabytes.
         if file.size > 64 << 20 {
             return Err(self.no_model(format!(
@@ -241,6 +247,7 @@ impl Pull<'_> {
                 HumanBytes(file.size)
             )));
         }
+
         let path = self.download.run(&file, &Bar::hidden(), 0)?;
         fs::read(&path).map_err(|source| HubError::Disk {
             action: "read",
@@ -293,6 +300,7 @@ impl Pull<'_> {
             ));
             check_space(&folder, missing)?;
         }
+
         let bar = if missing > 0 {
             Bar::new(
                 "{bytes}/{total_bytes} {wide_bar} {bytes_per_sec} {eta}",
@@ -301,12 +309,14 @@ impl Pull<'_> {
         } else {
             Bar::hidden()
         };
+
         // The bar shows all files together.
         let mut before = 0;
         for file in files {
             self.download.run(file, &bar, before)?;
             before += file.size;
         }
+
         Ok(())
     }
 }

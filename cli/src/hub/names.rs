@@ -29,6 +29,7 @@ pub(super) fn problem(name: &str) -> Option<&'static str> {
     if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
         return Some("the file's name has a part that is empty, '.' or '..'");
     }
+
     None
 }
 
@@ -114,8 +115,10 @@ fn labels(text: &str) -> Option<String> {
                 label
             });
         }
+
         dynamic = token.eq_ignore_ascii_case("UD");
     }
+
     if found.is_empty() {
         None
     } else {
@@ -140,12 +143,14 @@ fn is_format(word: &str) -> bool {
     if PLAIN.contains(&word) {
         return true;
     }
+
     let Some(rest) = ["IQ", "TQ", "Q"]
         .iter()
         .find_map(|prefix| word.strip_prefix(prefix))
     else {
         return false;
     };
+
     let mut pieces = rest.split('_');
     let bits = pieces
         .next()

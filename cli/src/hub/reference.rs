@@ -26,6 +26,7 @@ impl FromStr for HubReference {
         let name = text
             .strip_prefix(PREFIX)
             .ok_or_else(|| fault("it does not begin with hf:"))?;
+
         // Names of repositories have no colon, so the first one begins the selection.
         let (repo, selection) = match name.split_once(':') {
             Some((repo, selection)) => (repo, Some(selection)),
@@ -34,6 +35,7 @@ impl FromStr for HubReference {
         if let Some(problem) = repo_problem(repo) {
             return Err(fault(problem));
         }
+
         match selection {
             Some("") => {
                 return Err(fault(
@@ -47,6 +49,7 @@ impl FromStr for HubReference {
             }
             None => {}
         }
+
         Ok(HubReference {
             repo: repo.to_owned(),
             selection: selection.map(str::to_owned),
@@ -75,25 +78,30 @@ fn repo_problem(repo: &str) -> Option<&'static str> {
     if repo.len() > 192 {
         return Some("the repository's name is too long");
     }
+
     for part in [organization, name] {
         if part.is_empty() || part.contains('/') {
             return Some("the repository is not ORG/REPO");
         }
+
         if part
             .bytes()
             .any(|byte| !byte.is_ascii_alphanumeric() && !b"._-".contains(&byte))
         {
             return Some("the names of repositories consist of letters, digits, '.', '_' and '-'");
         }
+
         if part.starts_with(['.', '-']) || part.ends_with(['.', '-']) {
             return Some("the names of repositories neither begin nor end with '.' or '-'");
         }
+
         if part.contains("..") || part.contains("--") || part.ends_with(".git") {
             return Some(
                 "the names of repositories contain neither '..' nor '--', and do not end with .git",
             );
         }
     }
+
     None
 }
 

@@ -45,7 +45,9 @@ pub(crate) fn remove(reference: &HubReference) -> Result<Removed, HubError> {
             "it is a link or a file, where a folder is expected",
         ));
     }
+
     let plan = RemovalPlan::new(&cache, reference, &root)?.ok_or_else(not_cached)?;
+
     // A process keeps the lock of a content until the snapshot links to it. With all locks taken,
     // the plan stays valid.
     let etags: BTreeSet<String> = plan
@@ -60,11 +62,13 @@ pub(crate) fn remove(reference: &HubReference) -> Result<Removed, HubError> {
             repo: reference.repo.clone(),
         })?);
     }
+
     if RemovalPlan::new(&cache, reference, &root)?.as_ref() != Some(&plan) {
         return Err(HubError::Busy {
             repo: reference.repo.clone(),
         });
     }
+
     plan.carry_out(&cache)
 }
 
@@ -131,6 +135,7 @@ impl RemovalPlan {
                 let contents = removed
                     .iter()
                     .filter_map(|pointer| pointer.content.as_ref());
+
                 // The content of a broken link does not exist.
                 let exists = |content: &&PathBuf| fs::symlink_metadata(content).is_ok();
                 contents
@@ -165,6 +170,7 @@ impl RemovalPlan {
             fs::remove_file(path).map_err(|source| fault(path, source))?;
             self.prune(cache, path)?;
         }
+
         for path in &self.contents {
             let found = fs::symlink_metadata(path).map_err(|source| fault(path, source))?;
             if found.is_file() {
@@ -172,11 +178,14 @@ impl RemovalPlan {
             } else {
                 removed.shared += 1;
             }
+
             if path.extension().is_some_and(|end| end == "incomplete") {
                 removed.files += 1;
             }
+
             fs::remove_file(path).map_err(|source| fault(path, source))?;
         }
+
         let is_empty = |folder: PathBuf| {
             fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
         };
@@ -185,6 +194,7 @@ impl RemovalPlan {
         {
             self.remove_rest(cache)?;
         }
+
         Ok(removed)
     }
 
@@ -201,6 +211,7 @@ impl RemovalPlan {
             }
             folder = empty.parent();
         }
+
         Ok(())
     }
 
@@ -244,6 +255,7 @@ fn etag(content: &Path) -> Option<String> {
     let Some(part) = name.strip_suffix(".incomplete") else {
         return Some(name.to_owned());
     };
+
     // The hub's Python client appends eight hexadecimal digits that identify the process.
     let etag = match part.rsplit_once('.') {
         Some((etag, process))
@@ -265,6 +277,7 @@ fn chosen<'a>(
     if let Some(pointer) = pointers.iter().find(|pointer| pointer.name == selection) {
         return Ok(Some(&pointer.name));
     }
+
     let label = |name: &str| names::quantization(name).filter(|_| names::is_gguf_model(name));
     let matches =
         |name: &str| label(name).is_some_and(|label| names::is_quantization(&label, selection));
@@ -273,6 +286,7 @@ fn chosen<'a>(
         .map(|pointer| pointer.name.as_str())
         .filter(|name| matches(name))
         .collect();
+
     // The user must choose, because a removal cannot be undone.
     if found.len() > 1 {
         let repo = &reference.repo;
@@ -287,6 +301,7 @@ fn chosen<'a>(
             choices,
         });
     }
+
     Ok(found.into_iter().next())
 }
 
@@ -311,7 +326,9 @@ fn collect_below(
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             return Err(unsure(&path, "its name is not valid UTF-8"));
         };
+
         let name = format!("{prefix}{name}");
+
         // A link to a folder must not be followed, because it could lead out of the cache.
         let kind = fs::symlink_metadata(&path)
             .map_err(|source| fault(&path, source))?

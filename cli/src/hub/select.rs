@@ -64,12 +64,14 @@ pub(super) fn select<'a>(
     } else if models.is_empty() {
         return Ok(Selected::Folder);
     }
+
     let wanted = reference.selection.as_deref().unwrap_or(USUAL);
     let matching: Vec<(&Candidate, String)> = models
         .iter()
         .filter_map(|file| Some((*file, names::quantization(file.name)?)))
         .filter(|(_, label)| names::is_quantization(label, wanted))
         .collect();
+
     // `UD-Q4_K_M` matches `Q4_K_M` too, but only if there is no file with exactly that label.
     let exact = |label: &String| label.eq_ignore_ascii_case(wanted);
     let any_exact = matching.iter().any(|(_, label)| exact(label));
@@ -215,6 +217,7 @@ mod tests {
                 "{reference} {names:?}"
             );
         }
+
         assert_eq!(
             chosen("hf:o/r", &["config.json", "model.safetensors"]),
             Ok(Selected::Folder)
@@ -289,6 +292,7 @@ mod tests {
                 "{reference} {names:?}"
             );
         }
+
         let many: Vec<&'static str> = (0..50)
             .map(|n| &*Box::leak(format!("m{n:02}-Q8_0.gguf").into_boxed_str()))
             .collect();

@@ -89,11 +89,13 @@ fn token(home: Option<&Path>) -> Result<Option<String>, HubError> {
     if is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
         return Ok(None);
     }
+
     for variable in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"] {
         if let Some(token) = text(variable)? {
             return checked(&token, variable);
         }
     }
+
     let path = match folder("HF_TOKEN_PATH")? {
         Some(path) => Some(path),
         None => home.map(|home| home.join("token")),

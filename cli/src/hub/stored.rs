@@ -55,11 +55,13 @@ pub(crate) fn stored_models() -> Result<StoredModels, HubError> {
         for commit in commits {
             list(&repo, &files, &commit, &mut seen, &mut models);
         }
+
         let bytes = unfinished_bytes(&files.blobs());
         if bytes > 0 {
             unfinished.push((repo, bytes));
         }
     }
+
     Ok(StoredModels {
         cache,
         models,
@@ -76,6 +78,7 @@ fn list(
     models: &mut Vec<StoredModel>,
 ) {
     let files = cache.files(commit);
+
     // Snapshots of several commits usually link to the same content.
     let mut is_new = |file: &CachedFile| {
         let content = fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
@@ -96,6 +99,7 @@ fn list(
             });
         }
     }
+
     if is_complete_folder(&files) {
         let new = others.iter().filter(|file| is_new(file)).count();
         if new > 0 {

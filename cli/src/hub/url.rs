@@ -81,9 +81,11 @@ impl Url {
             }
             return Ok(next);
         }
+
         if let Some(rest) = location.strip_prefix("//") {
             return Url::parse(&format!("{}://{rest}", self.scheme.name()));
         }
+
         let (path, query) = match location.as_bytes().first() {
             None => return Err("it is empty"),
             Some(b'/') => path_and_query(location),
@@ -114,6 +116,7 @@ impl Url {
                 _ => url.path.push_str(&format!("%{byte:02X}")),
             }
         }
+
         url.query.clear();
         url
     }
@@ -151,6 +154,7 @@ fn authority(scheme: Scheme, text: &str) -> Result<String, &'static str> {
     if text.contains('@') {
         return Err("it contains a user name, which would be sent along");
     }
+
     let known = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     let authority = text.to_ascii_lowercase();
     let authority = authority
@@ -159,6 +163,7 @@ fn authority(scheme: Scheme, text: &str) -> Result<String, &'static str> {
     if authority.is_empty() || authority.starts_with(':') || !authority.bytes().all(known) {
         return Err("it has no valid host");
     }
+
     Ok(authority.to_owned())
 }
 
@@ -179,6 +184,7 @@ fn path_and_query(text: &str) -> (String, String) {
             _ => parts.push(part),
         }
     }
+
     (encoded(&format!("/{}", parts.join("/"))), query)
 }
 

@@ -58,6 +58,7 @@ fn formats_differ(outline: &Outline) -> Option<String> {
     if *trained_on == here {
         return None;
     }
+
     let there = listed(trained_on);
     let here = listed(&here);
     Some(format!(
@@ -76,6 +77,7 @@ fn missing(outline: &Outline) -> Option<String> {
     if missing.is_empty() {
         return None;
     }
+
     let (first, more) = missing.split_at(missing.len().min(NAMED));
     let more = if more.is_empty() {
         String::new()
@@ -133,8 +135,10 @@ pub(crate) fn rows(outline: &Outline) -> Vec<[String; 2]> {
     let Some(adapter) = &outline.adapter else {
         return vec![];
     };
+
     let targets = adapter.targets();
     let layers = outline.config.layer_count();
+
     // Most adapters target the same projections in every layer. The others are pointed out.
     let target = |(name, count): &(&str, usize)| {
         if *count == layers as usize {

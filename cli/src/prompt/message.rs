@@ -114,6 +114,7 @@ impl TryFrom<Map<String, Value>> for Message {
         let role = text("role")?.ok_or("it has no role")?;
         let name = text("name")?.filter(|name| !name.is_empty());
         let tool_call_id = text("tool_call_id")?.filter(|id| !id.is_empty());
+
         // vLLM and SGLang name the reasoning `reasoning_content`, OpenRouter and newer vLLM
         // `reasoning`, and Ollama `thinking`. Some programs save it twice, so equal texts are
         // accepted.
@@ -132,6 +133,7 @@ impl TryFrom<Map<String, Value>> for Message {
             }
             reasoning_content = Some(found);
         }
+
         let refusal = text("refusal")?.filter(|refusal| !refusal.is_empty());
         let content = object.remove("content").map(content).transpose()?;
         let tool_calls: Vec<AssistantCall> = match object.remove("tool_calls") {
@@ -147,17 +149,20 @@ impl TryFrom<Map<String, Value>> for Message {
                     .to_owned(),
             );
         }
+
         if let Some(key) = object.keys().next() {
             return Err(format!(
                 "it has the key {key}, which is not supported; leave it out"
             ));
         }
+
         if role != ASSISTANT && !tool_calls.is_empty() {
             return Err("it has tool_calls, which only the assistant can have".to_owned());
         }
         if role != TOOL && tool_call_id.is_some() {
             return Err("it has a tool_call_id, which only a tool can have".to_owned());
         }
+
         // Calls and reasoning are an answer by themselves.
         let can_be_empty = !tool_calls.is_empty() || reasoning_content.is_some();
         let content = content
@@ -200,6 +205,7 @@ fn content(value: Value) -> Result<String, String> {
             }
         }
     }
+
     Ok(text)
 }
 
@@ -288,5 +294,6 @@ pub(crate) fn waiting(messages: &[Message]) -> Vec<&AssistantCall> {
             calls.remove(at);
         }
     }
+
     calls
 }

@@ -113,6 +113,7 @@ fn piped() -> Result<String, Failure> {
     if io::stdin().is_terminal() {
         return Ok(String::new());
     }
+
     let (done, wait) = mpsc::channel::<()>();
     let reminder = thread::Builder::new().spawn(move || {
         if wait.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -122,6 +123,7 @@ fn piped() -> Result<String, Failure> {
         }
     });
     let text = standard_input(PROMPT);
+
     // Ends the thread before it prints its line.
     drop(done);
     drop(reminder);

@@ -64,6 +64,7 @@ fn variables(text: &str) -> Result<Variables, String> {
             "messages is the conversation itself: use --prompt and --system instead".to_owned(),
         );
     }
+
     // serde_json's map sorts the keys. The values are read again, because templates must see the
     // keys of an object in the order of the text.
     let ordered: Value = serde_json::from_str(text).map_err(wrong)?;
@@ -73,6 +74,7 @@ fn variables(text: &str) -> Result<Variables, String> {
             variables.push((name, value.clone()));
         }
     }
+
     Ok(Variables(variables))
 }
 
@@ -136,6 +138,7 @@ impl ConfiguredTemplate {
     pub(crate) fn open(args: &TemplateArgs, model: &Model) -> Result<ConfiguredTemplate, Failure> {
         let tools = args.tools()?;
         let path = args.chat_template.as_deref().unwrap_or(model.files.path());
+
         // A model may have a separate template for tools.
         let found = match &args.chat_template {
             None if tools.is_some() => model.chat_template_with_tools(),
@@ -172,11 +175,13 @@ impl ConfiguredTemplate {
         if self.tools.is_none() {
             return Ok(());
         }
+
         let probe = self.conversation([&Message::new(USER, "x")]);
         let shows_tools = self
             .template
             .tells_tools(&probe)
             .map_err(|error| self.fault(&error))?;
+
         // The model would answer as if there were no tools, and the user would not see why.
         if !shows_tools {
             return Err(Failure::Input(format!(
@@ -185,11 +190,13 @@ impl ConfiguredTemplate {
                 self.path.display()
             )));
         }
+
         if !self.template.knows_calls() {
             say(
                 "warning: the format of tool calls in this template is not supported: calls are shown as text",
             );
         }
+
         Ok(())
     }
 
@@ -220,6 +227,7 @@ impl ConfiguredTemplate {
                 self.path.display()
             )));
         }
+
         Ok(text)
     }
 

@@ -131,6 +131,7 @@ impl PromptBar {
             // If no thread can be started, the prompt has no bar.
             let _ = thread::Builder::new().spawn(show);
         }
+
         PromptBar {
             shared,
             _ended: ended,

@@ -207,6 +207,7 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
             "{command:?}"
         );
     }
+
     assert!(!folder.join("logits").exists());
     let end = run(&["info", MODEL, "--adapter", MODEL]);
     let sentence = format!(

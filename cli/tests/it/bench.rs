@@ -29,6 +29,7 @@ fn bench_measures_each_context() {
     ] {
         assert!(end.out.contains(text), "{text}: {}", end.out);
     }
+
     assert_eq!(
         end.out.matches("same in all rounds and modes").count(),
         2,
@@ -44,6 +45,7 @@ fn bench_measures_each_context() {
     ] {
         assert!(plot.contains(text), "{text}: {plot}");
     }
+
     assert!(!plot.contains("assets/"), "the title has no folder: {plot}");
     let report = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
     check_figures(&report);
@@ -66,6 +68,7 @@ fn check_figures(report: &Value) {
         .zip([1, 9])
     {
         assert_eq!(figures["ctx"], ctx);
+
         // 8 blocks, keys and values of 128 halves; two tokens attend ctx and ctx + 1 positions.
         assert_eq!(figures["kv_bytes"], 8 * 2 * 128 * 2 * (2 * ctx + 1) / 2);
         let (wall, weights) = (&figures["wall_us"], number(&figures["weight_bytes"]));
@@ -166,6 +169,7 @@ fn kernels_of_chunks_are_printed_and_written() {
     let [chunk] = &report["chunks"].as_array().expect("a list")[..] else {
         panic!("one chunk")
     };
+
     assert_eq!(chunk["tokens"], 20);
     let rows = chunk["kernels"].as_array().expect("a list");
     let sum: f64 = rows
@@ -255,6 +259,7 @@ fn files_are_made_before_anything_is_measured() {
         let common = ["bench", measurement, MODEL, "--device", "emu", "--insist"];
         run(&[&common, arguments].concat())
     };
+
     // Long enough that nobody would wait for it, if it were measured.
     const LONG: [&str; 2] = ["--rounds", "100000"];
     let missing = "no-such-folder/file";
@@ -289,6 +294,7 @@ fn files_are_made_before_anything_is_measured() {
             "{measurement} {arguments:?}"
         );
     }
+
     // A measurement that fails leaves nothing either: neither file, nor what would have become one.
     let plot = folder.path().join("plot.svg");
     let plot = plot.to_str().expect("UTF-8");
@@ -336,6 +342,7 @@ fn kernels_are_measured_alone_with_every_plan() {
             "1x4_first,2x2_first",
         ],
     );
+
     // Seven products and formats, each with both plans.
     assert_eq!(end.out.matches("\n| ").count(), 1 + 2 * 7, "{}", end.out);
     let best = report["best"].as_str().expect("a tuning");

@@ -59,6 +59,7 @@ fn a_prompt_joins_a_few_tokens_at_a_time() {
     let [join] = list(&report["joins"]) else {
         panic!("one join")
     };
+
     assert_eq!((&join["sequences"], &join["chunk"]), (&1.into(), &2.into()));
     assert!(number(&join["first_token_ms"]) > number(&join["longest_us"]) * 1e-3);
 }
@@ -124,10 +125,12 @@ fn kernels_of_a_step_are_printed_and_written() {
     ] {
         assert!(end.out.contains(text), "{text}: {}", end.out);
     }
+
     let tensor = number(&report["tensor_ceiling"]["tflops"]);
     let ([figures], [profile]) = (list(&report["batches"]), list(&report["profiles"])) else {
         panic!("one batch")
     };
+
     let share = number(&figures["tflops"]) / tensor;
     assert!((number(&figures["share_of_tensor_ceiling"]) / share - 1.0).abs() < 1e-9);
     check_kernels(profile, 2, tensor);
@@ -152,6 +155,7 @@ fn check_kernels(profile: &Value, sequences: u64, tensor: f64) {
         "choose",
     ];
     assert_eq!(parts.map(launches), [1, 8, 8, 8, 8, 17, 1, 1]);
+
     // 8 blocks, keys and values of 128 halves, 5 positions.
     let read: u64 = of("attention")
         .map(|row| row["bytes"].as_u64().expect("a number"))

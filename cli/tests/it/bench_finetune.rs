@@ -40,11 +40,13 @@ fn steps_are_timed_as_a_graph_and_kernel_by_kernel() {
     ] {
         assert!(end.out.contains(text), "{text}: {}", end.out);
     }
+
     let report: Value =
         serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
     let shape = &report["shapes"][0];
     let number = |value: &Value| value.as_f64().expect("a number");
     assert!(number(&shape["ms_per_step"]["min"]) > 0.0 && shape["differs"].is_null());
+
     // Each kernel of the step is in the table, and was launched as often as the graph has nodes.
     let kernels = shape["kernels"].as_array().expect("a list");
     let launches: f64 = kernels

@@ -33,6 +33,7 @@ fn piped(arguments: &[&str], lines: &[&str]) -> End {
         .spawn()
         .expect("the program starts");
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+
     // A program that ends before has closed the pipe.
     let _ = child
         .stdin
@@ -99,6 +100,7 @@ fn a_conversation_is_saved_and_goes_on_as_it_was() {
         .collect();
     let counts = ["1 message", "5 messages", "5 messages", "7 messages"];
     assert!(heard.ends_with(&counts), "{end:?}");
+
     // The same words to a decoder that has nothing of them: a conversation that ends with a user's is answered.
     let question = folder.path().join("question.json");
     let all: Vec<Value> = then[..6]
@@ -129,6 +131,7 @@ fn a_full_context_drops_the_oldest_turns_or_refuses() {
         (Some(2), true),
         "{end:?}"
     );
+
     // What is too long alone drops no turn.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let before = folder.path().join("before.json");
@@ -201,6 +204,7 @@ fn what_is_no_conversation_is_refused() {
             refused(2, &sentence)
         );
     }
+
     let unknown = "there is no command /sing: /help lists the commands, and a space in front makes this a message";
     assert_eq!(piped(&["--ctx", "32"], &["/sing"]), refused(2, unknown));
 }
@@ -245,6 +249,7 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
         ]);
         assert_eq!(end, refused(2, &format!("{path}: {problem}; {instead}")));
     }
+
     let none = format!("{MODEL} has no chat template; {instead}");
     assert_eq!(run(&["chat", MODEL, "--device", "emu"]), refused(2, &none));
     let end = run(&["run", MODEL, "--device", "emu", "-p", "x", "--system", "y"]);
@@ -351,6 +356,7 @@ fn parameters_can_be_set_during_a_conversation() {
     ] {
         assert!(end.err.contains(wanted), "{wanted}: {}", end.err);
     }
+
     let cases = [
         (
             "/set mood x",
@@ -395,6 +401,7 @@ fn parameters_can_be_set_during_a_conversation() {
             "{line}: {end:?}"
         );
     }
+
     assert_eq!(messages(&saved), said);
 }
 
@@ -418,6 +425,7 @@ fn an_answer_is_written_again_with_the_next_seed() {
         "{again:?}"
     );
     assert!(again.err.contains("(seed 6)\n"), "{again:?}");
+
     // The next answer follows the one that stayed.
     assert_eq!(
         again.out,
@@ -426,6 +434,7 @@ fn an_answer_is_written_again_with_the_next_seed() {
             answers(&["--seed", "5"], &["Traits", "Boxes"]).out
         )
     );
+
     // Without a temperature at first, the model is loaded again with the kernels that sample.
     let later = piped(
         &["-n", "6", "--ctx", "64"],
@@ -493,6 +502,7 @@ fn tools_are_called_and_answer() {
         json!([{ "type": "function", "function": function }])
     );
     check_no_call(&options[..4]);
+
     // The model calls again when it has the answer.
     let saved = folder.path().join("saved");
     let save = format!("/save {}", saved.display());

@@ -193,6 +193,7 @@ fn a_finding_says_where_and_how_to_see_it_again() {
     for (line, start) in lines[1..].iter().zip(starts) {
         assert!(line.starts_with(start), "{line}\n{start}");
     }
+
     assert!(
         lines[6].ends_with(" --all --seed 0") && lines[8] == "1 finding in 3 schedules",
         "{}",
@@ -225,6 +226,7 @@ fn findings_are_json_too() {
         (&finding["class"], &finding["memory"]),
         (&"SharedRace".into(), &"s".into())
     );
+
     // Whichever of the two comes second is the place, and the other one the other.
     let texts =
         ["place", "other"].map(|which| finding[which]["text"].as_str().expect("a text").to_owned());
@@ -288,6 +290,7 @@ fn a_buffer_of_another_type_than_the_kernel_loads_is_a_note() {
     let wanted =
         |ty: &str| format!("note: param_0 is {ty}, but the kernel loads it as f32 (PTX line 31)");
     assert_eq!(note("0=in:f64:100"), (Some(0), Some(wanted("f64"))));
+
     // The elements are too small, so the error is an access beyond the end.
     assert_eq!(note("0=in:f16:100"), (Some(1), Some(wanted("f16"))));
     assert_eq!(note("0=in:f32:100"), (Some(0), None));
@@ -334,6 +337,7 @@ fn the_record_of_accesses_has_the_memory_that_is_asked_for() {
     let [first, .., last] = &end.out.lines().collect::<Vec<_>>()[..] else {
         panic!("{}", end.err)
     };
+
     let wanted = "finding 1: TraceFull: the record of the traced launch has reached its limit of 1024 bytes, and";
     assert!(
         end.code == Some(1) && first.starts_with(wanted),
@@ -574,6 +578,7 @@ fn what_cannot_be_used_is_named() {
         assert_eq!(end.code, Some(2), "{arguments:?}");
         assert!(end.err.starts_with(message), "{arguments:?}: {}", end.err);
     }
+
     let cases: &[(&[&str], &str)] = &[
         (
             &["--arg", "0=s32:5"],
@@ -613,6 +618,7 @@ fn what_cannot_be_used_is_named() {
         assert_eq!(end.code, Some(2), "{arguments:?}: {}", end.out);
         assert!(end.err.starts_with(message), "{arguments:?}: {}", end.err);
     }
+
     let wrong = |n: &str| emu("clean", &[SAXPY, X, Y, &["--arg", n]].concat()).err;
     assert!(
         wrong("2=f32:1")
@@ -626,6 +632,7 @@ fn what_cannot_be_used_is_named() {
 fn a_program_without_the_driver_is_not_clean() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = folder.path().join("library");
+
     // The start of a shared object, and the name that the driver contains.
     let object = [
         &b"\x7fELF\x02\x01\x01"[..],
@@ -644,6 +651,7 @@ fn a_program_without_the_driver_is_not_clean() {
         "{}",
         end.err
     );
+
     // What the library would write, the program writes here.
     let line = r#"{"kind":"start"}
 {"kind":"finding","class":"OutOfBounds","text":"OutOfBounds: x","places":[]}"#;
@@ -666,6 +674,7 @@ fn a_program_without_the_driver_is_not_clean() {
         "{}",
         end.out
     );
+
     // Findings have the layout of `emu`, and causes come first.
     let finding = |class: &str, rank: u32| {
         format!(

@@ -28,6 +28,7 @@ fn run_continues_a_prompt() {
     let [tokens, loading] = said[..] else {
         panic!("{said:?}")
     };
+
     assert!(tokens.starts_with("9 tokens, "), "{tokens}");
     assert!(
         tokens.ends_with(", limit of -n, Warpwright CPU emulator"),
@@ -143,6 +144,7 @@ fn log_probabilities_are_said_of_each_token() {
     let [of_token, best] = said[0].split("; ").collect::<Vec<_>>()[..] else {
         panic!("{said:?}")
     };
+
     // Greedy: the token is the best one.
     assert!(
         best.starts_with(of_token.strip_prefix("token ").unwrap()),
@@ -203,6 +205,7 @@ fn info_is_told_as_json() {
         [&facts["architecture"], &facts["chat_template"]],
         [&"llama".into(), &serde_json::Value::Null]
     );
+
     // 4096 x 256 of the embedding, 8 layers of 786,944, and the last norm.
     assert_eq!(
         facts["parameters"],

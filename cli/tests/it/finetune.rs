@@ -68,6 +68,7 @@ impl Bench {
         for row in &mut rows {
             row["tokens_per_second"] = Value::Null;
         }
+
         rows
     }
 
@@ -75,6 +76,7 @@ impl Bench {
     fn curves(&self, out: &str) -> Vec<usize> {
         let text =
             fs::read_to_string(self.path(out).join("loss.svg")).expect("the curves are there");
+
         // The first line of each color is the curve, the second one stands beside its name.
         let lines = ["#2E86C1", "#C0392B"].into_iter().filter_map(|color| {
             text.lines()
@@ -238,6 +240,7 @@ fn evaluates_without_a_trace() {
         );
         assert!(whole.err.contains(&line), "{line}: {}", whole.err);
     }
+
     assert_ne!(evaluations[0]["eval_loss"], evaluations[2]["eval_loss"]);
 
     let picture = || fs::read(bench.path("whole/loss.svg")).expect("the curves are there");
@@ -271,6 +274,7 @@ fn a_signal_ends_training_after_its_step() {
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert_eq!(child.try_wait().expect("it runs"), None);
     }
+
     // Nobody else writes to its folder meanwhile, not even from a checkpoint.
     fs::create_dir(bench.path("checkpoint")).expect("a folder for a test");
     fs::write(bench.path("checkpoint/trainer_state.json"), "{}").expect("a file for a test");
@@ -282,6 +286,7 @@ fn a_signal_ends_training_after_its_step() {
             "{end:?}"
         );
     }
+
     signal(&child, "INT");
     let end = End::from(child.wait_with_output().expect("it ends"));
     assert_eq!(end.code, Some(130), "{end:?}");
@@ -312,6 +317,7 @@ fn shows_a_plan_without_training() {
     ] {
         assert!(end.out.contains(row), "{}", end.out);
     }
+
     for row in [
         "| samples ",
         "| steps ",
@@ -320,6 +326,7 @@ fn shows_a_plan_without_training() {
     ] {
         assert!(end.out.contains(row), "{}", end.out);
     }
+
     assert!(!bench.path("plan").exists());
 }
 
@@ -345,6 +352,7 @@ fn what_is_computed_again_is_the_first_that_fits() {
             "{rows}: {end:?}"
         );
     }
+
     let end = plan("72", &["--recompute", "cheap"]);
     assert_eq!(end.code, Some(2), "{end:?}");
     assert!(
@@ -476,6 +484,7 @@ fn refuses_evaluations_by_name() {
         let err = bench.refused(flags);
         assert!(err.contains(wanted), "{flags:?}: {err}");
     }
+
     let one = Bench::new("{\"text\": \"A slice borrows.\"}\n").refused(&["--eval", "0.5"]);
     assert!(
         one.contains("the number of samples is 1, but must be at least 2"),

@@ -51,6 +51,7 @@ fn a_prompt_is_an_argument_an_option_or_a_pipe() {
     for (prompt, input) in cases {
         assert_eq!(ids(prompt, input), wanted, "{prompt:?}, {input:?}");
     }
+
     // With both, the prompt comes after the piped text.
     assert_eq!(
         ids(&["Why?"], Some("A text.\n")),
@@ -67,6 +68,7 @@ fn a_prompt_that_is_missing_is_named() {
     for text in ["", "\n", "\r\n"] {
         assert_eq!(piped(&["run", MODEL], text), refused(2, none), "{text:?}");
     }
+
     let end = run(&["run", MODEL, "-m", MODEL]);
     let two = format!(
         "there are two models: {MODEL} would be the prompt; leave one model out, or use --prompt {MODEL}"
@@ -125,11 +127,13 @@ fn a_sampled_text_can_be_had_again_by_its_seed() {
         json(&["--temp", "1", "--seed", "-1"])["seed"],
         first["seed"]
     );
+
     // A greedy text has no seed.
     let greedy = json(&[]);
     assert_eq!(greedy.get("seed"), None);
     assert_eq!(greedy["sampling"]["temperature"], 0.0);
     assert_eq!(first["sampling"]["seed"], first["seed"]);
+
     // In words, and as lines of JSON.
     let run_it = [
         "run",
@@ -192,6 +196,7 @@ fn sampling_options_without_a_temperature_are_noted() {
         assert_eq!(found["sampling"], greedy["sampling"]);
         assert_eq!(found["unused_options"].to_string(), *unused);
     }
+
     // A value out of its range is still an error.
     let end = run(&[&["run", MODEL, "a", "--top-p", "2"], &EMU[..]].concat());
     assert_eq!(end.code, Some(2), "{end:?}");
@@ -251,6 +256,7 @@ fn spellings_of_llama_cpp_are_accepted() {
         ["note: -ngl 99", "note: -t 4", "note: -fa on"],
         "{end:?}"
     );
+
     // Up to the end of the context.
     let end = run(&[
         "run",

@@ -84,6 +84,7 @@ fn a_folder_is_trained_as_its_gguf_file() {
         let end = bench.finetune(model, out, &few);
         assert_eq!(end.code, Some(0), "{end:?}");
     }
+
     let [gguf, folder] = ["gguf", "folder"].map(|out| bench.losses(out));
     assert_eq!(gguf.len(), 2);
     assert!(gguf[1] < gguf[0] - 0.1, "{gguf:?}");
@@ -91,6 +92,7 @@ fn a_folder_is_trained_as_its_gguf_file() {
         gguf.iter().zip(&folder).all(|(a, b)| (a - b).abs() < 1e-4),
         "{gguf:?} {folder:?}"
     );
+
     // The rows of B are in the order of the original model in both.
     let [gguf, folder] = ["gguf", "folder"].map(|out| {
         let bytes = fs::read(bench.path(out).join("adapter_model.safetensors"))
@@ -106,6 +108,7 @@ fn a_folder_is_trained_as_its_gguf_file() {
     let far =
         norm(&mut gguf.iter().zip(&folder).map(|(a, b)| a - b)) / norm(&mut gguf.iter().copied());
     assert!(far < 0.05, "{far}");
+
     // A checkpoint is of all files of the folder.
     bench.write("model/generation_config.json", "{}");
     let checkpoint = bench.path("folder/checkpoint-1");
@@ -151,6 +154,7 @@ fn conversations_are_learned_where_the_assistant_speaks() {
     );
     let share = r#"{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yes."}]}"#;
     assert_eq!(row(&bench.dry(share, &[]), "tokens"), some);
+
     // Another way to say the same.
     bench.write("model/chat_template.jinja", &CHATML.replace("{{ m.content }}<|im_end|>\n", "{% if m.role == 'assistant' %}\
          {% generation %}{{ m.content }}<|im_end|>{{ '\n' }}{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{{ '\n' }}{% endif %}"));

@@ -189,6 +189,7 @@ fn a_model_without_its_tokenizer_decodes_ids() {
             refused(2, &sentence)
         );
     }
+
     let end = run(&[
         &["run", file, "--prompt-ids", "5,9", "--print", "ids"],
         &place[..],

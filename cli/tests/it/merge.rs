@@ -101,6 +101,7 @@ fn write_adapter(folder: &Path) {
             }
         }
     }
+
     let views = tensors.iter().map(|(name, shape, bytes)| {
         (
             name,
@@ -138,6 +139,7 @@ fn merged_models_decode_as_the_adapter_beside_its_base() {
         );
         assert_eq!(lines[1..], [format!("the merged model is in /{out}")]);
     }
+
     let adapter = bench.text("adapter");
     let base = bench.logits(GGUF, &[]);
     let wanted = bench.logits(GGUF, &["--adapter", &adapter]);
@@ -146,6 +148,7 @@ fn merged_models_decode_as_the_adapter_beside_its_base() {
         let (near, far) = (distance(&found, &wanted), distance(&base, &wanted));
         assert!(near < 2e-4 && far > 0.01, "{merged}: {near:e} and {far:e}");
     }
+
     assert_eq!(bench.names("folder"), bench.names("model"));
     for name in bench
         .names("folder")
@@ -156,6 +159,7 @@ fn merged_models_decode_as_the_adapter_beside_its_base() {
             |folder: &str| fs::read(bench.path(folder).join(name)).expect("the file is there");
         assert!(read("folder") == read("model"), "{name}");
     }
+
     assert_eq!(
         bench.names(""),
         ["adapter", "folder", "logits", "merged.gguf", "model"]
@@ -175,6 +179,7 @@ fn links_are_followed_and_old_weights_are_left() {
         )
         .expect("a link");
     }
+
     bench.write("model/pytorch_model.bin", "old");
     bench.write("model/.gitattributes", "");
     bench.write("model/LICENSE", "MIT");
@@ -232,6 +237,7 @@ fn llama_cpp_gets_an_adapter_of_its_own() {
             )
         );
     }
+
     let [a, b] =
         ["a.gguf", "b.gguf"].map(|name| fs::read(bench.path(name)).expect("the file is there"));
     assert!(a == b);
@@ -294,6 +300,7 @@ fn refuses_in_one_sentence_and_leaves_nothing() {
         assert_eq!(bench.merge(model, out, more), wanted);
         assert_eq!(bench.names(""), before, "{out}");
     }
+
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(GGUF);
     fs::copy(model, bench.path("m.gguf")).expect("a copy");
     let sentence = "error: --out /m.gguf is the model that the command reads; name another file\n";
@@ -334,6 +341,7 @@ fn an_adapter_is_no_output() {
 #[test]
 fn a_signal_leaves_no_half_folder() {
     let bench = Bench::new();
+
     // A hole that takes long to copy.
     let hole = fs::File::create(bench.path("model/notes.txt")).expect("a file for a test");
     hole.set_len(1 << 33).expect("a sparse file");
@@ -352,6 +360,7 @@ fn a_signal_leaves_no_half_folder() {
         assert_eq!(child.try_wait().expect("it runs"), None);
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
+
     signal(&child, "TERM");
     let end = End::from(child.wait_with_output().expect("it ends"));
     assert_eq!((end.code, end.err.as_str()), (Some(143), ""));

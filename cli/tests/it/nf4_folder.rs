@@ -25,10 +25,12 @@ fn folders() -> TempDir {
     for folder in [&wide, &nf4] {
         fs::create_dir(folder).expect("a folder for a test");
     }
+
     hugging_face::write(&wide);
     for name in ["config.json", "tokenizer.json"] {
         fs::copy(wide.join(name), nf4.join(name)).expect("a file for a test");
     }
+
     let text = fs::read_to_string(nf4.join("config.json")).expect("the configuration");
     let mut config: Value = serde_json::from_str(&text).expect("JSON");
     config["quantization_config"] = support::quantization_config();
@@ -49,6 +51,7 @@ fn quantized(tensor: Tensor) -> Vec<Tensor> {
     let Some(name) = tensor.name.strip_suffix("_proj.weight") else {
         return vec![tensor];
     };
+
     assert_eq!(tensor.dtype, Dtype::F16);
     let Nf4 {
         packed: codes,

@@ -60,6 +60,7 @@ fn the_model_is_never_replaced() {
             );
         }
     }
+
     assert!(before == fs::read(&model).expect("the model"));
     assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 3);
 }
@@ -85,6 +86,7 @@ fn a_link_stays_and_its_target_is_written() {
                 .starts_with("digraph")
         );
     }
+
     assert_eq!(
         fs::metadata(real.join("old"))
             .expect("the file")
@@ -201,6 +203,7 @@ fn streams_that_cannot_be_written_are_no_panic() {
         let end = shell(&arguments);
         assert_eq!(end, (Some(code), err.to_owned()), "{arguments}");
     }
+
     let (code, err) = shell(&format!("graph {MODEL} --device emu --dot /dev/full"));
     assert_eq!(code, Some(1), "{err}");
     assert_eq!(

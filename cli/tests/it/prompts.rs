@@ -42,6 +42,7 @@ fn a_prompt_is_the_same_from_everywhere() {
             "{end:?}"
         );
     }
+
     let end = prompted(
         &[
             "--prompt-ids",

@@ -79,10 +79,12 @@ fn log_likelihoods_are_the_oracles() {
             .as_f64()
             .expect("a token");
         assert_eq!(row[..3], [window as f64, position as f64, id]);
+
         // The text is hard, and logits are steep: in f64, keys and values in f16 alone give 0.02.
         assert!((row[3] - wanted).abs() < 0.05, "{row:?} {wanted}");
         sum += row[3];
     }
+
     let mean = found["log_likelihood"].as_f64().expect("a number");
     assert!((mean - sum / 30.0).abs() < 1e-6, "{found}");
     let perplexity = found["perplexity"].as_f64().expect("a number");
@@ -129,6 +131,7 @@ fn a_text_is_tokenized_and_cut() {
         assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{}", end.out);
         end.out.lines().map(str::to_owned).collect::<Vec<_>>()
     });
+
     // So few tokens are no chunk.
     assert_eq!(first[..2], second[..2]);
     assert!(
@@ -209,6 +212,7 @@ fn what_cannot_be_scored_is_refused() {
             "{arguments:?}"
         );
     }
+
     let end = run(&[
         "perplexity",
         MODEL,
@@ -245,6 +249,7 @@ fn what_cannot_be_scored_is_refused() {
             "{end:?}"
         );
     }
+
     let end = run(&["perplexity", MODEL]);
     assert!(
         end.err
@@ -322,15 +327,18 @@ fn texts_come_from_everywhere() {
     let [first, second] = &vectors(&wanted)[..] else {
         panic!("{wanted:?}")
     };
+
     assert_eq!((first.len(), second.len()), (256, 256));
     assert!((distance(first, &[0.0; 256]) - 1.0).abs() < 1e-6 && distance(first, second) > 0.1);
     assert_eq!(embed(&["-f", file], ""), wanted);
     assert_eq!(embed(&[], "The borrow checker\nA trait"), wanted);
+
     // A text by itself is what it is beside others; without its length it has the same direction.
     let alone = embed(&["-p", "-", "--no-normalize"], "A trait\n");
     let [alone] = &vectors(&alone)[..] else {
         panic!("{alone:?}")
     };
+
     let length = distance(alone, &[0.0; 256]);
     let scaled: Vec<f64> = alone.iter().map(|x| x / length).collect();
     assert!(length > 1.1 && distance(&scaled, second) < 1e-6, "{length}");
@@ -394,6 +402,7 @@ fn what_cannot_be_embedded_is_refused() {
             "{arguments:?}"
         );
     }
+
     let end = run(&["embed", MODEL, "-p", "a", "-f", "b"]);
     assert!(
         end.err

@@ -40,6 +40,7 @@ fn has_open_file_in(child: &Child, folder: &Path) -> bool {
 #[test]
 fn a_signal_ends_work_at_once_and_leaves_no_file() {
     let ids = vec!["1"; 2000].join(",");
+
     // Long enough that nobody would wait for the end.
     let logits = ["logits", MODEL, "--ids", &ids, "--out"];
     let bench = ["bench", MODEL, "--insist", "--rounds", "100000", "--json"];
@@ -53,6 +54,7 @@ fn a_signal_ends_work_at_once_and_leaves_no_file() {
         if name == "HUP" && ignores_hangups() {
             continue;
         }
+
         let folder = tempfile::tempdir().expect("a temporary folder");
         let files = || fs::read_dir(folder.path()).expect("it is there").count();
         let folder_path = folder.path().canonicalize().expect("it is there");
@@ -65,6 +67,7 @@ fn a_signal_ends_work_at_once_and_leaves_no_file() {
             std::thread::sleep(Duration::from_millis(20));
             assert_eq!(child.try_wait().expect("it runs"), None);
         }
+
         signal(&child, name);
         let end = End::from(child.wait_with_output().expect("it ends"));
         assert_eq!(
@@ -208,6 +211,7 @@ fn a_signal_in_a_prompt_wipes_its_bar() {
         ["0", "8", "16", "24", "32", "40", "48", "56"].contains(&taken),
         "{before:?}"
     );
+
     // Back to the start of the line, and nothing on it.
     assert!(after.ends_with("\r\u{1b}[2K"), "{after:?}");
 }

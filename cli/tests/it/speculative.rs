@@ -160,6 +160,7 @@ fn guesses_that_cannot_be_made_are_refused() {
             "{options:?}"
         );
     }
+
     for options in [
         &["--lookup=0"][..],
         &["--lookup", "--draft-max", "8"],

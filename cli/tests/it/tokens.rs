@@ -82,6 +82,7 @@ fn typed_tokens_are_text_if_asked() {
         run(&["detokenize", MODEL, end.out.trim()]),
         done("<|endoftext|>a\n")
     );
+
     // A part of a character.
     let end = run(&["tokenize", MODEL, "--no-bos", "\u{1f980}"]);
     assert!(end.out.contains("\"\\xf0"), "{end:?}");
@@ -110,6 +111,7 @@ fn what_cannot_be_used_is_refused() {
     for (arguments, sentence) in cases {
         assert_eq!(run(arguments), refused(2, sentence), "{arguments:?}");
     }
+
     let end = with_input(&["tokenize", MODEL, "-"], b"a\xff");
     assert_eq!(
         end,

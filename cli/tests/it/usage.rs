@@ -32,6 +32,7 @@ fn every_command_explains_itself() {
             end.out
         );
     }
+
     let end = run(&["--help"]);
     assert!(
         end.out.contains("Exit codes:\n  0    success\n"),
@@ -272,6 +273,7 @@ fn the_version_has_the_commit() {
         .trim_end()
         .strip_prefix(" (")
         .and_then(|rest| rest.strip_suffix(')'));
+
     // Without git there is none.
     let is_one =
         |commit: &str| commit.len() >= 10 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -288,6 +290,7 @@ fn shells_complete_every_command() {
             "{shell}: {}",
             end.out
         );
+
         // Elvish and PowerShell complete no values, and zsh escapes colons.
         let script = end.out.replace('\\', "");
         let values = ["auto", "emu", "cuda:0"]

@@ -75,6 +75,7 @@ fn value(
     use CUpointer_attribute as A;
     let found = s.device.memory.find(address);
     let base = found.as_ref().map_or(0, |a| a.base);
+
     // Registered memory of the program is known to the memory, but has neither an allocation record
     // nor a device.
     let owner = s.allocations.get(&base);
@@ -142,6 +143,7 @@ fn get_attribute(
             format!("0x{address:x} is in no allocation"),
         );
     }
+
     let host = matches!(
         value(&s, CUpointer_attribute::HOST_POINTER, address)?,
         AttributeValue::Long(1..)
@@ -171,6 +173,7 @@ fn get_attributes(
     for (&attribute, &data) in wanted {
         value(&s, attribute, address)?.write(at(data))?;
     }
+
     Ok(())
 }
 
@@ -283,6 +286,7 @@ fn advise(
     ) {
         check_place(m, location)?;
     }
+
     let mut s = m.state();
     s.context()?;
     let known = advice_of(&mut s, address, count)?;
@@ -307,6 +311,7 @@ fn advise(
             );
         }
     }
+
     Ok(())
 }
 

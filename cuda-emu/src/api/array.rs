@@ -106,6 +106,7 @@ fn image(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Image> {
             format!("arrays with the flags {:#x} are not emulated", d.Flags),
         );
     }
+
     let shape = shape(d)?;
     let gathers = d.Flags & CUDA_ARRAY3D_TEXTURE_GATHER != 0;
     require(!gathers || shape == ImageShape::D2, || {
@@ -115,6 +116,7 @@ fn image(d: &CUDA_ARRAY3D_DESCRIPTOR_v2) -> Result<Image> {
         d.Depth > 0 || !matches!(shape, ImageShape::Layers1 | ImageShape::Layers2),
         || "a layered array needs at least one layer".into(),
     )?;
+
     // A dimension of 0 is absent, which the shape records. In the extent it counts as 1.
     let n = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     require(d.Width > 0, || "an array needs a width".into())?;
@@ -160,6 +162,7 @@ fn make(
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
+
     // The layout determines the bytes to allocate, so the address is filled in afterwards.
     let mut image = image(&descriptor)?;
     let device = s.contexts[context].reach.device;

@@ -104,6 +104,7 @@ fn of_arrays(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<CUDA_MEMCPY3D_
     require(p.srcLOD == 0 && p.dstLOD == 0, || {
         "the level of detail of a copy must be 0".into()
     })?;
+
     // The address of the box already includes its position, so the offsets are reset.
     let size = [p.WidthInBytes, p.Height, p.Depth];
     if p.srcMemoryType == CUmemorytype::ARRAY {
@@ -115,6 +116,7 @@ fn of_arrays(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<CUDA_MEMCPY3D_
         (p.srcPitch, p.srcHeight) = (array.image.pitch as usize, array.image.extent[1] as usize);
         (p.srcMemoryType, p.srcXInBytes, p.srcY, p.srcZ) = (CUmemorytype::DEVICE, 0, 0, 0);
     }
+
     if p.dstMemoryType == CUmemorytype::ARRAY {
         let array = s.array(p.dstArray)?.1;
         p.dstDevice = array.place(&ArrayBox {
@@ -124,6 +126,7 @@ fn of_arrays(m: &'static Machine, p: &CUDA_MEMCPY3D_v2) -> Result<CUDA_MEMCPY3D_
         (p.dstPitch, p.dstHeight) = (array.image.pitch as usize, array.image.extent[1] as usize);
         (p.dstMemoryType, p.dstXInBytes, p.dstY, p.dstZ) = (CUmemorytype::DEVICE, 0, 0, 0);
     }
+
     Ok(p)
 }
 
@@ -144,6 +147,7 @@ pub(crate) fn copy_async(m: &'static Machine, p: &CUDA_MEMCPY3D_v2, stream: CUst
     let Some(mut copy) = work_of(m, p)? else {
         return Ok(());
     };
+
     let mut s = m.state();
     let id = s.stream(stream)?;
     let capturing = s.streams[id].capture.is_some();
@@ -153,6 +157,7 @@ pub(crate) fn copy_async(m: &'static Machine, p: &CUDA_MEMCPY3D_v2, stream: CUst
             (copy.depth - 1) * copy.from.slice + (copy.height - 1) * copy.from.pitch + copy.width;
         copy.from.place = Location::Staged(Arc::from(span.bytes(last)));
     }
+
     run_async(m, stream, StreamWork::Copy(copy))
 }
 
@@ -204,6 +209,7 @@ impl Rectangle {
         if width == 0 || height == 0 {
             return m.state().context().map(|_| None);
         }
+
         let rows = height == 1 || pitch >= width * size && pitch.is_multiple_of(size);
         require(rows, || {
             format!(

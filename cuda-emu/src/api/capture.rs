@@ -102,9 +102,11 @@ fn startable(s: &mut DriverState, stream: CUstream, mode: CUstreamCaptureMode) -
             "the legacy stream cannot capture",
         );
     }
+
     if s.streams[id].capture.is_some() {
         return refuse(CUresult::ILLEGAL_STATE, "the stream captures already");
     }
+
     Ok(id)
 }
 
@@ -146,6 +148,7 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
     let Some(member) = &s.streams[id].capture else {
         return refuse(CUresult::ILLEGAL_STATE, "the stream does not capture");
     };
+
     let number = member.capture;
     let last = member.after.clone();
     let capture = &s.captures[&number];
@@ -155,15 +158,18 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
             "the capture was begun on another stream",
         );
     }
+
     if capture.mode != CUstreamCaptureMode::RELAXED && capture.thread != thread::current().id() {
         return refuse(
             CUresult::STREAM_CAPTURE_WRONG_THREAD,
             "the capture was begun on another thread",
         );
     }
+
     let captured = capture.graph;
     let invalid = capture.invalid;
     let before = capture.before.unwrap_or(0);
+
     // From here on the capture ends even if it fails, so the result is NULL in that case.
     graph.set(CUgraph::NULL)?;
     if invalid {
@@ -173,6 +179,7 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
             "an earlier call made the capture invalid",
         );
     }
+
     if let Some(node) = unjoined(&s, captured, before, &last) {
         let name = s.nodes[node].content.name().to_string();
         capture::discard(&mut s, number);
@@ -183,6 +190,7 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
             ),
         );
     }
+
     s.dissolve(number);
     s.captures.remove(&number);
     graph.set(captured.handle())
@@ -206,6 +214,7 @@ fn unjoined(
             }
         }
     }
+
     graph.nodes[before..]
         .iter()
         .copied()
@@ -248,6 +257,7 @@ fn write_status(
     if now != CUstreamCaptureStatus::ACTIVE {
         return Ok(None);
     }
+
     let member = s.member(stream)?;
     id.set_if(member.capture);
     graph.set_if(s.captures[&member.capture].graph.handle());
@@ -266,6 +276,7 @@ fn info(
     let Some(stream) = write_status(m, stream, status, id, graph)? else {
         return Ok(());
     };
+
     let mut s = m.state();
     if s.member(stream)?
         .after
@@ -277,6 +288,7 @@ fn info(
             "the dependencies have edge data, which this query would lose",
         );
     }
+
     show(&mut s, stream, after, Out::null(), count)
 }
 
@@ -294,6 +306,7 @@ fn show(
     let Some(member) = &mut s.streams[stream].capture else {
         return Ok(());
     };
+
     let dependencies = member.after.iter();
     member.shown = dependencies
         .map(|(node, data)| (node.handle(), shown_edge(*data)))
@@ -348,15 +361,18 @@ fn update_dependencies_with_data(
     let Some(member) = &mut s.streams[stream].capture else {
         return Ok(());
     };
+
     // Without SET, the nodes are added to the present dependencies.
     if flags.contains(set) {
         member.after.clear();
     }
+
     for node in nodes {
         if member.after.iter().all(|(known, _)| *known != node.0) {
             member.after.push(node);
         }
     }
+
     Ok(())
 }
 

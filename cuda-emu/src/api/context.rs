@@ -123,12 +123,14 @@ fn primary_release(m: &'static Machine, dev: CUdevice) -> Result {
             "the primary context is not retained",
         );
     };
+
     primary.retained -= 1;
     if primary.retained == 0 {
         primary.id = None;
         drop(s);
         close(m, id);
     }
+
     Ok(())
 }
 
@@ -208,6 +210,7 @@ fn create_with_params(
     if params.is_null() {
         return create(m, context, flags, dev);
     }
+
     let p = params.get()?;
     if !p.cigParams.is_null() {
         return refuse(
@@ -215,6 +218,7 @@ fn create_with_params(
             "contexts that share a device with graphics are not emulated",
         );
     }
+
     create_with_affinity(m, context, Out::null(), p.numExecAffinityParams, flags, dev)
 }
 
@@ -246,6 +250,7 @@ fn close(m: &'static Machine, id: ContextId) {
         capture::leave(&mut s, stream);
         s.streams.remove(stream);
     }
+
     for event in s.events.ids(|event| event.context == id) {
         s.events.remove(event);
     }
@@ -255,6 +260,7 @@ fn close(m: &'static Machine, id: ContextId) {
     for array in s.arrays.ids(|array| array.context == id) {
         s.arrays.remove(array);
     }
+
     let images: Vec<u64> = s
         .images
         .iter()
@@ -266,6 +272,7 @@ fn close(m: &'static Machine, id: ContextId) {
         // The record and the memory agree on the handles, so this cannot fail.
         let _ = m.device.memory.remove_object(image);
     }
+
     let addresses: Vec<u64> = s
         .allocations
         .iter()
@@ -355,6 +362,7 @@ fn synchronize_one(m: &'static Machine, context: CUcontext) -> Result {
     let waiting = s.outstanding(context);
     let sticky = s.contexts[context].sticky.clone();
     let device = s.contexts[context].reach.device;
+
     // Never wait while holding the lock, because the work may need calls of other threads.
     drop(s);
     waiting.iter().for_each(Ticket::wait);

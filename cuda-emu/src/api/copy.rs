@@ -45,11 +45,13 @@ pub(crate) fn run_now(m: &'static Machine, work: StreamWork) -> Result {
     check(m, &work)?;
     let waiting = s.before_synchronous(context)?;
     let sticky = s.contexts[context].sticky.clone();
+
     // Never wait while holding the lock, because the work may need calls of other threads.
     drop(s);
     for ticket in &waiting {
         ticket.wait();
     }
+
     sticky.check()?;
     perform(m, &work).or_else(|error| refuse(CUresult::INVALID_VALUE, error.text))
 }
@@ -73,6 +75,7 @@ fn perform(m: &'static Machine, work: &StreamWork) -> Result {
             Arc::new(touched),
         );
     }
+
     order.ended(&moment);
     order.learn(&moment);
     Ok(())
@@ -110,6 +113,7 @@ pub(crate) fn run_async(m: &'static Machine, stream: CUstream, work: StreamWork)
         ticket.wait();
         sticky.check()?;
     }
+
     Ok(())
 }
 

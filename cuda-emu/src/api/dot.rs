@@ -37,6 +37,7 @@ impl Picture<'_> {
             self.numbers.insert(id, number);
             let label = self.label(id);
             self.line(format!("n{number} [label=\"{number}\\n{label}\"];"));
+
             // Graphviz draws a subgraph as a box only if its name starts with "cluster".
             for (i, &owned) in self.s.nodes[id].content.graphs().iter().enumerate() {
                 let cluster = if i == 0 {
@@ -82,9 +83,11 @@ impl Picture<'_> {
                 k.geometry.grid, k.geometry.block, k.geometry.shared
             );
         }
+
         if asks(CUgraphDebugDot_flags::HANDLES) {
             label += &format!("\\n{id:?}");
         }
+
         label
     }
 }

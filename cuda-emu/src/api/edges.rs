@@ -86,6 +86,7 @@ fn add_edges_with_data(
     let pairs = pairs(&s, graph, from, to, count)?;
     let datas = edge_data(edges, count)?;
     let id = s.graphs.find(graph)?;
+
     // Edges are added to a copy, so that an error leaves the graph unchanged.
     let mut all = s.graphs[id].edges.clone();
     for (&(from, to), data) in pairs.iter().zip(datas) {
@@ -99,6 +100,7 @@ fn add_edges_with_data(
         check_edge(&s.nodes[from].content, &s.nodes[to].content, data)?;
         all.push(GraphEdge { from, to, data });
     }
+
     s.graphs[id].edges = all;
     Ok(())
 }
@@ -122,6 +124,7 @@ fn remove_edges(
             format!("the edge {pair:?} does not exist")
         })?;
     }
+
     edges.retain(|e| !pairs.contains(&(e.from, e.to)));
     Ok(())
 }
@@ -146,6 +149,7 @@ fn write_list(items: &[CUgraphNode], nodes: Out<CUgraphNode>, count: Out<usize>)
     if nodes.is_null() {
         return count.set(items.len());
     }
+
     let room = count.get()?;
     nodes.set_all(
         items
@@ -202,6 +206,7 @@ fn write_edges(
     if lists.iter().any(|(list, _)| list.is_null()) {
         return count.set(edges.len());
     }
+
     // A query for the count alone, above, loses nothing.
     if data.is_null() && edges.iter().any(|e| e.data != [0; 3]) {
         return refuse(
@@ -209,14 +214,17 @@ fn write_edges(
             "the graph has edge data, which this query would lose",
         );
     }
+
     let room = count.get()?;
     for (list, end) in lists {
         let ends = edges.iter().map(|e| end(e).handle());
         list.set_all(ends.chain(std::iter::repeat(CUgraphNode::NULL)).take(room));
     }
+
     if !data.is_null() {
         data.set_all(edges.iter().map(|e| shown_edge(e.data)).take(room));
     }
+
     count.set(edges.len().min(room))
 }
 

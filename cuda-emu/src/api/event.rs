@@ -89,6 +89,7 @@ fn record_with_flags(
             "event and stream belong to different contexts",
         );
     }
+
     if s.streams[stream].capture.is_some() {
         if external {
             let cell = s.events[id].cell.clone();
@@ -96,9 +97,11 @@ fn record_with_flags(
         }
         return capture::record_event(&mut s, stream, id);
     }
+
     require(!external, || "EXTERNAL needs a stream that captures".into())?;
     capture::refuse_implicit(&mut s, stream)?;
     let reach = s.events[id].cell.record();
+
     // This record replaces a former one in a capture.
     s.events[id].captured = None;
     s.enqueue(stream, Task::Mark(reach)).map(drop)
@@ -113,9 +116,11 @@ fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) ->
         let cell = s.events[id].cell.clone();
         return s.submit(stream, StreamWork::Wait(cell)).map(drop);
     }
+
     if s.events[id].captured.is_some() || s.streams[stream].capture.is_some() {
         return capture::wait_event(&mut s, stream, id);
     }
+
     // An event that is already reached needs no task, unless the order of work is recorded.
     match s.events[id].cell.last() {
         Some(mark) if mark.at().is_none() || m.device.order.is_on() => {
@@ -153,6 +158,7 @@ fn synchronize(m: &'static Machine, event: CUevent) -> Result {
         drop(waits);
         learn(m, &mark);
     }
+
     Ok(sticky.check()?)
 }
 
@@ -160,6 +166,7 @@ fn query(m: &'static Machine, event: CUevent) -> Result {
     let mut s = m.state();
     let mark = last(&mut s, event)?;
     let context = s.events[s.events.find(event)?].context;
+
     // The mark must be read before the error, because a fault reaches all marks. In the other order
     // a fault in between would look like success.
     let reached = mark.as_ref().is_none_or(|mark| mark.at().is_some());
@@ -167,10 +174,12 @@ fn query(m: &'static Machine, event: CUevent) -> Result {
     if let Some(mark) = mark.filter(|_| reached) {
         learn(m, &mark);
     }
+
     if !reached {
         m.device.turns.program_looks();
         return Err(CUresult::NOT_READY.into());
     }
+
     Ok(())
 }
 
@@ -190,6 +199,7 @@ fn elapsed(
                 "the event was created with DISABLE_TIMING",
             );
         }
+
         match mark {
             None => refuse(CUresult::INVALID_HANDLE, "the event was never recorded"),
             Some(mark) => mark.at().ok_or_else(|| CUresult::NOT_READY.into()),
@@ -197,6 +207,7 @@ fn elapsed(
     };
     let start = moment(start)?;
     let end = moment(end)?;
+
     // The events may be in either order, and a `Duration` cannot be negative.
     let forward = end.saturating_duration_since(start).as_secs_f64();
     let backward = start.saturating_duration_since(end).as_secs_f64();

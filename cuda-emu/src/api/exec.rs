@@ -63,6 +63,7 @@ fn make(
             CUgraphInstantiateResult::NODE_OPERATION_NOT_SUPPORTED,
         ));
     }
+
     once(&s, id).map_err(plain)?;
     unused_condition(&s, id).map_err(|e| {
         (
@@ -73,6 +74,7 @@ fn make(
     })?;
     let draft = s.draft(id);
     let unfolded = Unfolding::of(&draft);
+
     // A step that no walk along the edges reaches is on a cycle, or depends on one.
     let stuck = |part: &GraphPart| Some(part.first + part.topology.stuck()?);
     if let Some(step) = unfolded.parts.iter().find_map(stuck) {
@@ -88,6 +90,7 @@ fn make(
         let node = node.map_or(CUgraphNode::NULL, NodeId::handle);
         return Err((error, node, CUgraphInstantiateResult::INVALID_STRUCTURE));
     }
+
     Ok(insert(&mut s, id, draft, flags, unfolded).handle())
 }
 
@@ -132,6 +135,7 @@ fn insert(
     for &object in &objects {
         s.retain_object(object, 1);
     }
+
     s.execs.insert(Exec {
         graph,
         leaves: draft.leaves(),
@@ -216,12 +220,14 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     if s.streams[stream].capture.is_some() {
         return capture_launch(&mut s, id, stream);
     }
+
     capture::refuse_implicit(&mut s, stream)?;
     for step in s.execs[id].steps.iter() {
         if let StreamWork::Kernel(kernel) = &step.work {
             s.refuse_injected(&kernel.function.kernel.name)?;
         }
     }
+
     // Launches of one executable graph are ordered, even in different streams.
     let queue = Arc::clone(&s.streams[stream].queue);
     let elsewhere = s.execs[id]
@@ -231,6 +237,7 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     if let Some(last) = elsewhere {
         s.enqueue(stream, Task::After(last))?;
     }
+
     memory_of_launch(&mut s, id, stream)?;
     let exec = &mut s.execs[id];
     exec.launches += 1;
@@ -264,6 +271,7 @@ fn memory_of_launch(s: &mut DriverState, id: ExecId, stream: StreamId) -> Result
     for base in takes {
         s.forget(base)?;
     }
+
     let context = s.streams[stream].context;
     for made in leaves {
         // With AUTO_FREE_ON_LAUNCH the memory of the last launch is freed in stream order, before
@@ -278,6 +286,7 @@ fn memory_of_launch(s: &mut DriverState, id: ExecId, stream: StreamId) -> Result
         };
         s.allocations.insert(made.base, allocation);
     }
+
     Ok(())
 }
 
@@ -294,6 +303,7 @@ fn capture_launch(s: &mut DriverState, id: ExecId, stream: StreamId) -> Result {
     let Exec { steps, of_node, .. } = &s.execs[id];
     let steps = Arc::clone(steps);
     let of_node = of_node.clone();
+
     // The draft is taken out for a moment, because the new graph is inserted into the same state.
     let draft = std::mem::take(&mut s.execs[id].draft);
     let child = s.graph_of(&draft, &|node| {
@@ -311,6 +321,7 @@ fn destroy(m: &'static Machine, exec: CUgraphExec) -> Result {
     let Some(exec) = s.execs.remove(id) else {
         return Ok(());
     };
+
     // The objects of the program must live until the last launch has ended, which the call must not
     // wait for.
     if !exec.objects.is_empty() {
@@ -324,6 +335,7 @@ fn destroy(m: &'static Machine, exec: CUgraphExec) -> Result {
             }
         });
     }
+
     Ok(())
 }
 

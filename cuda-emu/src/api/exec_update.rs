@@ -93,6 +93,7 @@ fn replace(
     if let Some((_, why)) = unlike(old, &work) {
         return refuse(CUresult::INVALID_VALUE, why);
     }
+
     change(&mut s.execs[id], step, work);
     Ok(())
 }
@@ -118,13 +119,16 @@ fn replace_child(
             "the node is not a child graph node",
         );
     };
+
     if let Some(GraphDifference { why, .. }) = difference(old, &new) {
         return refuse(CUresult::INVALID_VALUE, why);
     }
+
     // The first step of a child node is empty, and the steps of the child graph follow it.
     for (i, new) in Unfolding::of(&new).steps.into_iter().enumerate() {
         change(&mut s.execs[exec], step + 1 + i, new.work);
     }
+
     Ok(())
 }
 
@@ -226,6 +230,7 @@ fn set_enabled(
         // It was not compared with the steps that ran while it was disabled, so it is traced again.
         step.touched = OnceLock::new();
     }
+
     Ok(())
 }
 
@@ -315,6 +320,7 @@ fn update_exec(
     for (i, step) in Unfolding::of(&new).steps.into_iter().enumerate() {
         change(&mut s.execs[id], i, step.work);
     }
+
     let exec = &mut s.execs[id];
     exec.leaves = new.leaves();
     exec.takes = new.takes();

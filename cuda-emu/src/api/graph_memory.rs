@@ -147,6 +147,7 @@ fn give_object(
     if !flags.contains(CUuserObjectRetain_flags::MOVE) {
         s.retain_object(id, count.into());
     }
+
     s.graphs[graph].objects.extend((0..count).map(|_| id));
     Ok(())
 }

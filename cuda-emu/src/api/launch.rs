@@ -114,6 +114,7 @@ fn launch_with_config(
     } else {
         Together::No
     };
+
     // If an attribute occurs twice, the last one counts.
     let cluster = attributes
         .iter()
@@ -149,6 +150,7 @@ fn record(m: &'static Machine, stream: CUstream, attribute: &CUlaunchAttribute) 
     ) {
         return Ok(());
     }
+
     let mut s = m.state();
     let event = s
         .events
@@ -157,6 +159,7 @@ fn record(m: &'static Machine, stream: CUstream, attribute: &CUlaunchAttribute) 
     if s.streams[stream].capture.is_some() {
         return capture::record_event(&mut s, stream, event);
     }
+
     let reach = s.events[event].cell.record();
     s.events[event].captured = None;
     s.enqueue(stream, Task::Mark(reach)).map(drop)
@@ -198,6 +201,7 @@ fn run(
     if together == Together::Yes {
         kernel = s.cooperative(kernel)?;
     }
+
     s.submit(stream, StreamWork::Kernel(Arc::new(kernel)))
         .map(drop)
 }

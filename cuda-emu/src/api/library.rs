@@ -99,6 +99,7 @@ fn load_image(
 ) -> Result {
     require(!library.is_null(), || "the result pointer is NULL".into())?;
     capture::refuse_unsafe(&mut m.state())?;
+
     // Compiling may take a while and needs no lock, so other threads can make calls meanwhile.
     let compiled = compile(&m.device.config, image);
     logs.write(
@@ -125,6 +126,7 @@ fn load_image(
         });
         s.libraries[id].kernels.push(kernel);
     }
+
     library.set(id.handle())
 }
 

@@ -107,6 +107,7 @@ fn add(
         // The emulator implements the functions of the device runtime itself.
         return Ok(());
     }
+
     // The result of another link is PTX as well, and so are the contents of a fat binary. The
     // declared kind is therefore only checked if the data is not PTX.
     let data = image::text(&m.device.config, data)?;
@@ -115,9 +116,11 @@ fn add(
         let text = format!("{name}: linking {kind:?} is not emulated, only PTX");
         return refuse(CUresult::NOT_SUPPORTED, text);
     }
+
     let Ok(text) = std::str::from_utf8(data) else {
         return refuse(CUresult::INVALID_IMAGE, format!("{name} is not PTX text"));
     };
+
     s.links[id].texts.push((name, text.to_string()));
     Ok(())
 }
@@ -166,6 +169,7 @@ fn complete(
         .map_err(|_| Error::new(CUresult::INVALID_IMAGE, "the text contains a NUL"))?;
     let bytes = image.as_bytes_with_nul().len();
     let image = link.image.insert(image);
+
     // The link owns the image, which is valid until the link is destroyed, as the API requires.
     cubin.set(image.as_ptr().cast_mut().cast())?;
     size.set_if(bytes);

@@ -91,12 +91,14 @@ fn device_of(m: &'static Machine, properties: In<CUmemAllocationProp>) -> Result
             "memory shared with other processes is not emulated",
         );
     }
+
     if (p.r#type, p.location.r#type) != (CUmemAllocationType::PINNED, CUmemLocationType::DEVICE) {
         return refuse(
             CUresult::NOT_SUPPORTED,
             "mapping is only emulated for pinned memory of devices",
         );
     }
+
     device::find(m, p.location.id).map(|device| device as u32)
 }
 
@@ -180,11 +182,13 @@ fn map(
             "mapping memory at two addresses is not emulated",
         );
     }
+
     let free = mappings.is_reserved(&at) && mappings.meeting(&at).is_empty();
     let aligned = address.is_multiple_of(GRANULARITY as u64);
     require(free && aligned, || {
         format!("{size} bytes at {address:#x} are not reserved, not aligned, or already mapped")
     })?;
+
     // The mapping has no access rights until `cuMemSetAccess` grants them.
     mappings.find(handle)?.is_mapped = true;
     mappings.mapped.insert(
@@ -205,6 +209,7 @@ fn unmap(m: &'static Machine, address: CUdeviceptr, size: usize) -> Result {
         let Some(mapping) = s.mappings.mapped.remove(&base) else {
             continue;
         };
+
         // The contents stay with the physical memory, for the next mapping.
         let held = if mapping.is_open {
             Some(m.device.memory.take_away(base).or_else(refuse_memory)?)
@@ -215,6 +220,7 @@ fn unmap(m: &'static Machine, address: CUdeviceptr, size: usize) -> Result {
             physical.is_mapped = false;
             physical.held = held.or(physical.held.take());
         }
+
         give_back(m, &mut s, mapping.handle);
     }
     Ok(())
@@ -239,11 +245,13 @@ fn set_access(
             return refuse(CUresult::NOT_SUPPORTED, text);
         }
     }
+
     if count > 0 {
         for base in bases {
             open(m, &mut s, base)?;
         }
     }
+
     Ok(())
 }
 
@@ -264,6 +272,7 @@ fn open(m: &'static Machine, s: &mut DriverState, base: u64) -> Result {
     let Some(mapping) = s.mappings.mapped.get_mut(&base) else {
         return Ok(());
     };
+
     if !mapping.is_open {
         let physical = s.mappings.physical.get(&mapping.handle);
         let held = physical.and_then(|physical| physical.held.as_ref());
@@ -273,6 +282,7 @@ fn open(m: &'static Machine, s: &mut DriverState, base: u64) -> Result {
             .or_else(refuse_memory)?;
         mapping.is_open = true;
     }
+
     Ok(())
 }
 

@@ -90,6 +90,7 @@ fn alloc_pitch(
             format!("{height} rows of {width} bytes"),
         );
     };
+
     alloc(m, address, bytes)?;
     pitch.set(row)
 }
@@ -111,6 +112,7 @@ fn alloc_managed(
     require(!address.is_null() && bytes > 0, || {
         format!("the result pointer is NULL, or the allocation has {bytes} bytes")
     })?;
+
     // Host code accesses managed memory at the same address, so it must be real host memory.
     let block = m
         .device
@@ -184,6 +186,7 @@ fn host_alloc(
         bytes: bytes as u64,
     };
     s.allocations.insert(block.address(), allocation);
+
     // The program writes through this pointer, which is sound because the words are atomics.
     pointer.set(block.words().as_ptr().cast_mut().cast())
 }
@@ -226,6 +229,7 @@ fn host_register(
             "memory of another device is not emulated",
         );
     }
+
     let mut s = m.state();
     s.context()?;
     capture::refuse_unsafe(&mut s)?;
@@ -234,11 +238,13 @@ fn host_register(
     })?;
     let start = pointer.address() as u64;
     let words = program_words(pointer, bytes);
+
     // Mapping fails only if the bytes overlap memory that is mapped already.
     let Ok(mapped) = m.device.memory.map(words) else {
         let text = format!("some of the {bytes} bytes at 0x{start:x} are pinned already");
         return refuse(CUresult::HOST_MEMORY_ALREADY_REGISTERED, text);
     };
+
     s.registered.insert(start, (bytes as u64, mapped));
     Ok(())
 }
@@ -253,6 +259,7 @@ fn host_unregister(m: &'static Machine, pointer: Out<c_void>) -> Result {
         let text = format!("0x{start:x} is not the base of registered memory");
         return refuse(CUresult::HOST_MEMORY_NOT_REGISTERED, text);
     };
+
     let waiting = s.outstanding(context);
     drop(s);
     waiting.iter().for_each(Ticket::wait);
@@ -277,6 +284,7 @@ fn host_device_pointer(
     if registered {
         return address.set(at);
     }
+
     let base = m.device.memory.find(at).map_or(at, |a| a.base);
     s.host_allocation(base)?;
     address.set(at)

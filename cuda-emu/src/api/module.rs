@@ -76,6 +76,7 @@ fn load_image(
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!module.is_null(), || "the result pointer is NULL".into())?;
+
     // Parsing may take a while and needs no lock, so other threads can make calls meanwhile.
     drop(s);
     let compiled = compile(&m.device.config, image);
@@ -146,6 +147,7 @@ pub(crate) fn global_of(
             format!("the module has no variable {name}"),
         );
     };
+
     let found = parsed
         .address_on(device, &s.device.memory, name)
         .or_else(refuse_memory)?;

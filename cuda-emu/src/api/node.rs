@@ -66,6 +66,7 @@ impl NewNode<'_> {
         for &(from, data) in &after {
             check_edge(&s.nodes[from].content, &content, data)?;
         }
+
         self.node.set(s.add_node(graph, &after, content).handle())
     }
 }
@@ -313,6 +314,7 @@ fn add_any(
         made = Some(content.clone());
         Ok(content)
     })?;
+
     // The driver returns the bodies of a conditional node, or the address of memory, in the
     // parameters.
     match &made {
@@ -320,6 +322,7 @@ fn add_any(
         Some(NodeContent::Work(StreamWork::Alloc(made))) => p.params[14] = made.base,
         _ => return Ok(()),
     }
+
     params.set(p)
 }
 
@@ -341,6 +344,7 @@ fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Result {
     require(!s.has_node(graph, NodeContent::is_memory), || {
         "nodes of a graph that allocates or frees memory cannot be removed".into()
     })?;
+
     // A condition whose node is gone counts as unused, so the graph cannot be instantiated. Driver
     // 580 on an H100 does the same.
     if let NodeContent::Conditional(conditional) = &s.nodes[id].content {
@@ -351,6 +355,7 @@ fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Result {
             }
         }
     }
+
     let graph = &mut s.graphs[graph];
     graph.nodes.retain(|&other| other != id);
     graph.edges.retain(|e| e.from != id && e.to != id);
@@ -380,5 +385,6 @@ fn dependencies(
         })?;
         found.push((id, data));
     }
+
     Ok(found)
 }

@@ -105,6 +105,7 @@ fn conditional_content(
             format!("the graph has no condition {:#x}", p.handle),
         );
     };
+
     // The API allows one conditional node per condition.
     require(!s.graphs[owner].conditions[at].used, || {
         format!("another node reads the condition {:#x}", p.handle)
@@ -156,6 +157,7 @@ pub(crate) fn alloc_content(
             format!("device {} does not exist", location.id),
         );
     };
+
     if access_of(p)?
         .iter()
         .any(|access| access.location.id != location.id)
@@ -165,8 +167,10 @@ pub(crate) fn alloc_content(
             "access descriptors for other devices are not emulated: enable peer access of contexts",
         );
     }
+
     let device = device as u32;
     let bytes = p.bytesize as u64;
+
     // The address is fixed when the node is created. Launches allocate the memory behind it.
     let base = s
         .device
@@ -384,6 +388,7 @@ pub(crate) fn copy_of(device: &EmulatedDevice, p: &CUDA_MEMCPY3D_v2) -> Result<C
         height: p.Height,
         depth: p.Depth,
     };
+
     // With overlapping rows the result would depend on the order in which they are copied.
     let rows = copy.height <= 1 || p.srcPitch.min(p.dstPitch) >= copy.width;
     let slices = copy.depth <= 1 || p.srcHeight.min(p.dstHeight) >= copy.height;

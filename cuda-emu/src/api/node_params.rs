@@ -82,6 +82,7 @@ fn replace(
     require(same, || {
         "the parameters have another type than the node".into()
     })?;
+
     // The cooperative flag and the cluster size are attributes, which the new parameters do not
     // contain.
     if let (
@@ -93,6 +94,7 @@ fn replace(
             s.launched_as(copy_of(new), old)?,
         )));
     }
+
     let node = &mut s.nodes[id];
     let former = std::mem::replace(&mut node.content, content);
     node.shown = None;
@@ -102,6 +104,7 @@ fn replace(
     for owned in s.nodes[id].content.graphs().to_vec() {
         s.graphs[owned].owner = Some(id);
     }
+
     Ok(())
 }
 
@@ -216,6 +219,7 @@ fn get_attribute(
     if attribute == CUlaunchAttributeID::CLUSTER_DIMENSION {
         [found.words[0], found.words[1]] = cluster_words(&node.content);
     }
+
     value.set(found)
 }
 
@@ -269,12 +273,14 @@ fn set(s: &mut DriverState, id: NodeId, attribute: i32, value: CUlaunchAttribute
         };
         s.nodes[id].content = NodeContent::Work(StreamWork::Kernel(Arc::new(work)));
     }
+
     if attribute == CUlaunchAttributeID::CLUSTER_DIMENSION.0
         && let NodeContent::Work(StreamWork::Kernel(kernel)) = &s.nodes[id].content
     {
         let work = s.clustered(copy_of(kernel), cluster_of(value.words[0], value.words[1]))?;
         s.nodes[id].content = NodeContent::Work(StreamWork::Kernel(Arc::new(work)));
     }
+
     s.nodes[id].attributes.insert(attribute, value);
     Ok(())
 }
@@ -299,6 +305,7 @@ fn copy_attributes(m: &'static Machine, to: CUgraphNode, from: CUgraphNode) -> R
     let to = kernel_node(&s, to)?;
     let from = kernel_node(&s, from)?;
     let mut attributes: Attributes = s.nodes[from].attributes.clone();
+
     // A captured launch has a cluster size that is not among the attributes.
     let [low, high] = cluster_words(&s.nodes[from].content);
     let mut cluster = CUlaunchAttributeValue::zeroed();
@@ -538,10 +545,12 @@ fn get_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams
     let mut p = CUgraphNodeParams::zeroed();
     let mut s = m.state();
     let id = s.nodes.find(node)?;
+
     // Kernels come first, because showing their parameters needs mutable access to the node.
     if let Some(kernel) = shown_kernel::<CUDA_KERNEL_NODE_PARAMS_v2>(&mut s, id) {
         set_node_member(&mut p, 0, kernel);
     }
+
     let content = &s.nodes[s.nodes.find(node)?].content;
     p.r#type = content.node_type();
     match content {
@@ -559,6 +568,7 @@ fn get_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams
         ),
         NodeContent::Work(work) => show_work(&s, work, &mut p),
     }
+
     params.set(p)
 }
 

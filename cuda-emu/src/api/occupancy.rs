@@ -128,6 +128,7 @@ fn block_size_with_flags(
     let sizes = (1..=most / 32)
         .map(|warps| 32 * warps)
         .chain((most < 32).then_some(most));
+
     // `max_by_key` returns the last maximum, which is the largest block.
     let (threads, blocks) = sizes
         .map(|threads| (threads, fit(threads)))
@@ -192,6 +193,7 @@ fn potential_cluster(
     let f = m.state().function(function)?;
     let (geometry, _) = described(config)?;
     let fit = occupancy::blocks_of_device(m.device, &f, geometry);
+
     // A cluster size must be a power of two.
     size.set(
         fit.min(f.max_cluster())

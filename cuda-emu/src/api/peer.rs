@@ -74,6 +74,7 @@ fn get_attribute(
     if from == to {
         return refuse(CUresult::INVALID_DEVICE, "a device is not a peer of itself");
     }
+
     value.set(match attribute {
         A::ACCESS_SUPPORTED | A::NATIVE_ATOMIC_SUPPORTED => 1,
         CUdevice_P2PAttribute(1..=5) => 0,
@@ -141,6 +142,7 @@ fn enable(m: &'static Machine, peer: CUcontext, flags: c_uint) -> Result {
             "the context has access to that peer already",
         );
     }
+
     s.contexts[own].peers.push(peer);
     update_reach(&s, own);
     Ok(())
@@ -155,6 +157,7 @@ fn disable(m: &'static Machine, peer: CUcontext) -> Result {
             "the context has no access to that peer",
         );
     }
+
     s.contexts[own].peers.retain(|other| *other != peer);
     update_reach(&s, own);
     Ok(())

@@ -85,6 +85,7 @@ fn alloc(
         };
         return address.set(capture::record_alloc(s, stream, device, bytes as u64)?);
     }
+
     let context = s.streams[stream].context;
     s.pools[pool].take(bytes as u64)?;
     let memory = &s.device.memory;
@@ -95,10 +96,12 @@ fn alloc(
         }
     };
     let allocated = allocated.or_else(refuse_memory);
+
     // The pool has counted the bytes already.
     if allocated.is_err() {
         s.pools[pool].used -= bytes as u64;
     }
+
     let base = allocated?;
     let allocation = AllocationRecord {
         context,
@@ -148,6 +151,7 @@ fn create(m: &'static Machine, pool: Out<CUmemoryPool>, properties: In<CUmemPool
         let text = "pools shared with other processes are not emulated";
         return refuse(CUresult::NOT_SUPPORTED, text);
     }
+
     let place = place(m, p.location, p.allocType)?;
     pool.set(
         m.state()
@@ -168,6 +172,7 @@ fn destroy(m: &'static Machine, pool: CUmemoryPool) -> Result {
     for pools in s.place_pools.iter_mut().filter(|pools| pools.current == id) {
         pools.current = pools.default;
     }
+
     s.pools.remove(id);
     Ok(())
 }
@@ -255,6 +260,7 @@ fn set_access(
             );
         }
     }
+
     Ok(())
 }
 

@@ -107,6 +107,7 @@ fn query(m: &'static Machine, stream: CUstream) -> Result {
         waiting.iter().for_each(Ticket::wait);
         return Ok(s.contexts[s.streams[id].context].sticky.check()?);
     }
+
     m.device.turns.program_looks();
     Err(CUresult::NOT_READY.into())
 }
@@ -180,6 +181,7 @@ fn get_attribute(
         }
         _ => {}
     }
+
     value.set(found)
 }
 

@@ -100,6 +100,7 @@ pub(crate) fn table(version: u32) -> Api {
     for fill in fills {
         fill(&mut api, version);
     }
+
     api
 }
 

@@ -96,7 +96,9 @@ fn encode_tiled(
         let why = "tensor maps that interleave, fill with NaN or skip elements are not emulated";
         return refuse(CUresult::NOT_SUPPORTED, why);
     }
+
     let (element, kind) = element(data_type)?;
+
     // The stride of the innermost dimension is the element size, so the array has one stride less.
     map.set(encode(&TensorMap {
         address: address.address() as u64,
@@ -115,6 +117,7 @@ fn replace_address(_: &'static Machine, map: Out<CUtensorMap>, address: Out<c_vo
     for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
         *to = word.to_le_bytes();
     }
+
     match TensorMap::decode(&bytes) {
         Some(old) => map.set(encode(&TensorMap {
             address: address.address() as u64,

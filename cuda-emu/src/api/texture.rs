@@ -53,6 +53,7 @@ fn image(s: &DriverState, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
         CUresourcetype::LINEAR => {
             let format = texel(res.format, res.numChannels)?;
             let texels = res.width / format.bytes() as usize;
+
             // Here the width is in bytes, unlike for 2D memory.
             linear(s, res, res.width)?;
             require(texels > 0 && texels <= 1 << 28, || {
@@ -75,6 +76,7 @@ fn image(s: &DriverState, resource: &CUDA_RESOURCE_DESC) -> Result<Image> {
                     format!("{} x {} texels", res.width, res.height),
                 );
             };
+
             require(
                 res.pitchInBytes
                     .is_multiple_of(TEXTURE_PITCH_ALIGNMENT as usize),
@@ -142,12 +144,14 @@ fn sampler(image: &Image, how: &CUDA_TEXTURE_DESC) -> Result<Sampler> {
             format!("textures with the flags {:#x} are not emulated", how.flags),
         );
     }
+
     let has = |flag: u32| how.flags & flag != 0;
     let read = if has(CU_TRSF_READ_AS_INTEGER) {
         ReadMode::Element
     } else {
         ReadMode::NormalizedFloat
     };
+
     // For linear memory the driver ignores the filter, the address mode and the coordinates.
     if image.shape == ImageShape::Linear {
         return Ok(Sampler {
@@ -155,6 +159,7 @@ fn sampler(image: &Image, how: &CUDA_TEXTURE_DESC) -> Result<Sampler> {
             ..Sampler::POINT
         });
     }
+
     let [x, y, z] = how.addressMode;
     Ok(Sampler {
         address: [address_mode(x)?, address_mode(y)?, address_mode(z)?],
@@ -191,6 +196,7 @@ fn create_texture(
     if !view.is_null() {
         return refuse(CUresult::NOT_SUPPORTED, "resource views are not emulated");
     }
+
     let mut s = m.state();
     let context = s.context()?;
     let image = image(&s, &resource)?;
@@ -226,6 +232,7 @@ fn create_surface(
     let array = CUarray(std::ptr::without_provenance_mut(
         resource.res.pointer as usize,
     ));
+
     // A surface writes to its array, which the program must have allowed.
     let flags = s.array(array)?.1.descriptor.Flags;
     require(flags & CUDA_ARRAY3D_SURFACE_LDST != 0, || {

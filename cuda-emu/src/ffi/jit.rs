@@ -72,5 +72,6 @@ pub(crate) fn logs_of(
             }
         }
     }
+
     Ok(logs)
 }

@@ -138,6 +138,7 @@ pub(crate) fn kernel_params<'a, P: KernelNodeVersion>(
 ) -> Result<KernelParams<'a>> {
     let given = params.get()?;
     let p = given.common();
+
     // `DriverState::function` accepts the handle of a library's kernel as that of a function.
     let function = if p.func.is_null() {
         CUfunction(given.library_kernel().0)

@@ -21,6 +21,7 @@ pub(crate) fn pack(list: Out<'_, *mut c_void>, params: &[(usize, usize)]) -> Res
         require(!value.is_null(), || format!("kernelParams[{i}] is NULL"))?;
         packed[offset..offset + size].copy_from_slice(HostSpan::new(value as usize).bytes(size));
     }
+
     Ok(packed)
 }
 
@@ -28,6 +29,7 @@ pub(crate) fn pack(list: Out<'_, *mut c_void>, params: &[(usize, usize)]) -> Res
 pub(crate) fn unpack_extra(extra: Out<'_, *mut c_void>) -> Result<Vec<u8>> {
     let mut buffer = None;
     let mut size = None;
+
     // A list has at most two pairs and an end. The bound protects against a list without an end.
     for i in 0..8 {
         let word = |j: usize| extra.element(2 * i + j).get();
@@ -43,6 +45,7 @@ pub(crate) fn unpack_extra(extra: Out<'_, *mut c_void>) -> Result<Vec<u8>> {
             }
         }
     }
+
     match (buffer, size) {
         (_, Some(0)) => Ok(Vec::new()),
         (Some(buffer), Some(size)) if buffer != 0 => Ok(HostSpan::new(buffer).bytes(size).to_vec()),

@@ -331,6 +331,7 @@ pub(crate) fn image_of(image: In<'_, c_void>) -> Result<&[u8]> {
         let length = image::length(run(image, image::HEADER));
         return Ok(run(image, length));
     }
+
     if begins(image, &image::ELF) {
         Ok(run(image, image::ELF_HEADER))
     } else {

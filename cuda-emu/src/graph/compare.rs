@@ -90,6 +90,7 @@ impl Comparison<'_> {
                 return Err(self.missing_wait(a, b));
             }
         }
+
         // A disabled step has no accesses and no known triggers, so it does not count as late.
         let late = |step: usize| {
             self.steps[step]
@@ -110,6 +111,7 @@ impl Comparison<'_> {
                 return Err(self.early_access(a, b, &conflict));
             }
         }
+
         Ok(())
     }
 
@@ -156,6 +158,7 @@ fn failed(text: String) -> Error {
 /// Describes the accesses of two pieces of work to the same bytes. `when` qualifies the second one.
 fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
     let (did, does) = deeds(c.kind);
+
     // A copy or a fill has no line.
     let at = |place: &SourcePlace| {
         if place.line == 0 {

@@ -33,6 +33,7 @@ fn edges_differ(new: &Draft, a: &DraftNode, b: &DraftNode) -> Option<GraphDiffer
     if a.after == b.after {
         return None;
     }
+
     let changed = b
         .after
         .iter()

@@ -177,6 +177,7 @@ impl<'a> UnfoldingBuilder<'a> {
                 }
             }
         }
+
         let inner = |i: usize| {
             draft
                 .nodes
@@ -208,6 +209,7 @@ impl<'a> UnfoldingBuilder<'a> {
                 last = first;
             }
         }
+
         self.unfolded.of_node.insert(node.id, first);
         (first, last)
     }

@@ -126,6 +126,7 @@ impl GraphLaunch {
         let parts = Arc::clone(&self.parts);
         let GraphPart { first, topology } = &parts[part];
         let mut fresh = Vec::new();
+
         // Every run of a part has another seed, so the rounds of a loop run in different orders.
         let mut random = self.seed;
         self.seed = self.seed.wrapping_add(1);
@@ -155,6 +156,7 @@ impl GraphLaunch {
         if let Some(mark) = self.waits.get(&number) {
             mark.wait();
         }
+
         let steps = Arc::clone(&self.steps);
         let fresh = match &steps[number].work {
             StreamWork::Branch(branch) => self.branch(device, place, branch).map(|()| false)?,
@@ -180,6 +182,7 @@ impl GraphLaunch {
             );
             return refuse(CUresult::LAUNCH_TIMEOUT, text);
         }
+
         // An IF node has the body for true first. A SWITCH node selects by number, and a number
         // without a body runs nothing.
         let chosen = if branch.kind == T::IF {
@@ -219,6 +222,7 @@ fn run_step(
     if matches!(step.work, StreamWork::Host(_)) {
         device.order.learn(place.moment);
     }
+
     let site = WorkSite {
         traced: at.as_deref(),
         queue: place.queue,
@@ -227,6 +231,7 @@ fn run_step(
     let Some(touched) = step.run(device, number, site)? else {
         return Ok(false);
     };
+
     if let Some(at) = &at {
         compare::compare_streams(
             device,
@@ -235,6 +240,7 @@ fn run_step(
             Arc::clone(&touched),
         );
     }
+
     Ok(step.touched.set(touched).is_ok())
 }
 

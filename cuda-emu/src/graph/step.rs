@@ -42,6 +42,7 @@ impl ExecStep {
         if !self.enabled {
             return Ok(None);
         }
+
         let first = device.config.check_graphs && self.touched.get().is_none();
         let in_graph = |failure: Error| Error {
             text: format!(

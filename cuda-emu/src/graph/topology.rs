@@ -39,6 +39,7 @@ impl Topology {
                 }
             }
         }
+
         Ok(visited)
     }
 

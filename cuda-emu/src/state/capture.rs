@@ -81,10 +81,12 @@ pub(crate) fn record_content(
     for &(from, data) in &after {
         check_edge(&s.nodes[from].content, &content, data)?;
     }
+
     let node = s.add_node(s.captures[&capture].graph, &after, content);
     if let Some(member) = &mut s.streams[stream].capture {
         member.after = vec![(node, [0; 3])];
     }
+
     Ok(())
 }
 
@@ -140,6 +142,7 @@ pub(crate) fn wait_event(s: &mut DriverState, stream: StreamId, event: EventId) 
         .capture
         .as_ref()
         .map(|member| member.capture);
+
     // The order of the checks decides the error code when several apply.
     let Some((capture, nodes)) = s.events[event].captured.clone() else {
         s.invalidate(own);
@@ -148,6 +151,7 @@ pub(crate) fn wait_event(s: &mut DriverState, stream: StreamId, event: EventId) 
             "the event was recorded outside the capture",
         );
     };
+
     if !s.captures.contains_key(&capture) {
         s.invalidate(own);
         return refuse(
@@ -155,6 +159,7 @@ pub(crate) fn wait_event(s: &mut DriverState, stream: StreamId, event: EventId) 
             "the capture that recorded the event has ended",
         );
     }
+
     if own.is_some_and(|own| own != capture) {
         s.invalidate(own.into_iter().chain([capture]));
         return refuse(
@@ -162,12 +167,14 @@ pub(crate) fn wait_event(s: &mut DriverState, stream: StreamId, event: EventId) 
             "stream and event belong to different captures",
         );
     }
+
     if s.captures[&capture].invalid {
         return refuse(
             CUresult::STREAM_CAPTURE_INVALIDATED,
             "an earlier call made the capture invalid",
         );
     }
+
     if s.streams[stream].kind == StreamKind::Legacy {
         s.invalidate([capture]);
         return refuse(
@@ -175,6 +182,7 @@ pub(crate) fn wait_event(s: &mut DriverState, stream: StreamId, event: EventId) 
             "the legacy stream cannot join a capture",
         );
     }
+
     let join = || CaptureMember {
         capture,
         after: Vec::new(),
@@ -186,6 +194,7 @@ pub(crate) fn wait_event(s: &mut DriverState, stream: StreamId, event: EventId) 
             member.after.push(node);
         }
     }
+
     Ok(())
 }
 
@@ -195,11 +204,13 @@ pub(crate) fn refuse_implicit(s: &mut DriverState, stream: StreamId) -> Result {
     if kind != StreamKind::Legacy {
         return Ok(());
     }
+
     let captures =
         s.captures_of(|other| other.context == context && other.kind == StreamKind::Blocking);
     if captures.is_empty() {
         return Ok(());
     }
+
     s.invalidate(captures);
     refuse(
         CUresult::STREAM_CAPTURE_IMPLICIT,
@@ -236,8 +247,10 @@ pub(crate) fn refuse_unsafe(s: &mut DriverState) -> Result {
     if s.captures.is_empty() {
         return Ok(());
     }
+
     let me = thread::current().id();
     let mode = MODE.get();
+
     // A capture of this thread forbids such calls unless it is relaxed. A capture of another thread
     // does so only if both modes are global.
     let forbids = |c: &CaptureState| match mode {
@@ -255,6 +268,7 @@ pub(crate) fn refuse_unsafe(s: &mut DriverState) -> Result {
     if captures.is_empty() {
         return Ok(());
     }
+
     s.invalidate(captures);
     refuse(
         CUresult::STREAM_CAPTURE_UNSUPPORTED,

@@ -31,6 +31,7 @@ impl DriverState {
         for owned in self.nodes[node].content.graphs().to_vec() {
             self.graphs[owned].owner = Some(node);
         }
+
         let edges = after.iter().map(|&(from, data)| GraphEdge {
             from,
             to: node,
@@ -70,6 +71,7 @@ impl DriverState {
     pub(crate) fn copy_graph(&mut self, id: GraphId) -> GraphId {
         let copy = self.graphs.insert(GraphContent::default());
         let mut copies = HashMap::new();
+
         // Nodes come first, because edges refer to the copies of both ends.
         for original in self.graphs[id].nodes.clone() {
             let content = match self.nodes[original].content.clone() {
@@ -81,6 +83,7 @@ impl DriverState {
             self.nodes[node].attributes = self.nodes[original].attributes.clone();
             copies.insert(original, node);
         }
+
         let edges = self.graphs[id].edges.iter();
         let edges = edges
             .map(|e| GraphEdge {
@@ -94,6 +97,7 @@ impl DriverState {
         for &object in &objects {
             self.retain_object(object, 1);
         }
+
         self.graphs[copy].objects = objects;
         copy
     }
@@ -101,6 +105,7 @@ impl DriverState {
     /// Returns a graph as plain data.
     pub(crate) fn draft(&self, graph: GraphId) -> Draft {
         let graph = &self.graphs[graph];
+
         // Edges of a draft refer to nodes by position, so that drafts of different graphs can be
         // compared.
         let numbers: HashMap<NodeId, usize> = graph
@@ -127,6 +132,7 @@ impl DriverState {
                 .after
                 .push((numbers[&edge.from], edge.data));
         }
+
         let conditions = graph.conditions.iter();
         let defaults = conditions
             .filter_map(|c| Some((Arc::clone(&c.cell), c.default?)))
@@ -199,6 +205,7 @@ impl DriverState {
             };
             made.push(self.add_node(graph, &[], content));
         }
+
         for (i, node) in draft.nodes.iter().enumerate() {
             let edges = node.after.iter();
             let edges = edges.map(|&(from, data)| GraphEdge {
@@ -208,6 +215,7 @@ impl DriverState {
             });
             self.graphs[graph].edges.extend(edges);
         }
+
         graph
     }
 }

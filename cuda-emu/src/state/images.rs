@@ -41,6 +41,7 @@ impl ImageArray {
             ..
         } = &self.image;
         let texel = format.bytes() as usize;
+
         // The first dimension of a box is in bytes, the others are in rows and slices.
         let all = [
             self.image.row_bytes() as usize,

@@ -41,6 +41,7 @@ impl DriverState {
             let id = self.function_of(kernel, context)?;
             return Ok(Arc::clone(&self.functions[id]));
         }
+
         let function = &self.functions[self.functions.find(handle)?];
         if function.context != context {
             return refuse(
@@ -48,6 +49,7 @@ impl DriverState {
                 "the function belongs to another context",
             );
         }
+
         Ok(Arc::clone(function))
     }
 
@@ -58,6 +60,7 @@ impl DriverState {
         if let Some(&known) = self.modules[module].functions.iter().find(of_name) {
             return Ok(known);
         }
+
         let loaded = &self.modules[module];
         let kernel = loaded.parsed.kernel(name).cloned().or_else(refuse_kernel)?;
         let settings = loaded
@@ -135,6 +138,7 @@ impl DriverState {
             );
             return refuse(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE, text);
         }
+
         Ok(KernelWork {
             cooperative: true,
             ..work
@@ -150,12 +154,14 @@ impl DriverState {
                 ..work
             });
         }
+
         let f = &work.function;
         let grid = work.geometry.grid;
         let name = &f.kernel.name;
         let most = f.max_cluster();
         let problem =
             |text: String| refuse(CUresult::INVALID_CLUSTER_SIZE, format!("{name}: {text}"));
+
         // The product of three numbers of the program can exceed 64 bits.
         let size = cluster
             .iter()
@@ -166,21 +172,25 @@ impl DriverState {
                 format!("{name}: the device has no clusters"),
             );
         }
+
         if size == 0 || size > most.into() {
             return problem(format!(
                 "clusters of {cluster:?} blocks: expected 1 to {most} in total"
             ));
         }
+
         if let Some(named) = f.kernel.cluster.filter(|named| *named != cluster) {
             return problem(format!(
                 "clusters of {cluster:?} blocks, but .reqnctapercluster is {named:?}"
             ));
         }
+
         if grid.iter().zip(cluster).any(|(n, c)| n % c != 0) {
             return problem(format!(
                 "a grid of {grid:?} blocks is not a multiple of clusters of {cluster:?}"
             ));
         }
+
         Ok(KernelWork {
             cluster: Some(cluster),
             ..work
@@ -239,6 +249,7 @@ fn check_geometry(f: &Function, g: LaunchGeometry) -> Result {
             )
         })?;
     }
+
     // `.reqntid` was checked above, so this limit can only come from `.maxntid`.
     let most = f.max_threads();
     require(threads <= most, || {
@@ -262,6 +273,7 @@ fn packed(f: &Function, params: Out<*mut c_void>, extra: Out<*mut c_void>) -> Re
     if extra.is_null() {
         return pack(params, &f.params);
     }
+
     let mut buffer = unpack_extra(extra)?;
     let bytes = f
         .params

@@ -17,6 +17,7 @@ impl DriverState {
         {
             return Ok(known);
         }
+
         // Each context has separate variables, so the text is parsed again.
         let parsed = compile(&self.device.config, &loaded.image)?;
         let shared = loaded.kernels.iter().map(|&kernel| &self.kernels[kernel]);

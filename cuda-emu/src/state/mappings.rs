@@ -89,6 +89,7 @@ impl Mappings {
         if found.first() == Some(&addresses.start) && covered == addresses.end - addresses.start {
             return Ok(found);
         }
+
         let text = format!(
             "{:#x} to {:#x} do not consist of whole mappings",
             addresses.start, addresses.end

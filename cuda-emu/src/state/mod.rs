@@ -68,6 +68,7 @@ thread_local! {
 impl DriverState {
     pub(crate) fn new(device: &'static EmulatedDevice) -> Self {
         let mut pools = Table::default();
+
         // Each device has a default pool. The driver also has one for the host and one for managed
         // memory.
         let devices = (0..device.config.devices).map(PoolPlace::Device);

@@ -57,6 +57,7 @@ impl Pool {
                 ),
             );
         }
+
         self.used += bytes;
         self.used_high = self.used_high.max(self.used);
         self.reserved = self.reserved.max(self.used);

@@ -148,6 +148,7 @@ impl CopyWork {
                 .copy_from_slice(&b[from..from + bytes]),
             (Location::Staged(_), _) => {}
         }
+
         Ok(())
     }
 }

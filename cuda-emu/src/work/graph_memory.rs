@@ -58,6 +58,7 @@ impl GraphMemory {
         let Some(&(bytes, device)) = ledger.reserved.get(&base) else {
             return Err(MemoryError::NotAnAllocation { address: base });
         };
+
         memory.alloc_at(base, device, bytes)?;
         memory.set_label(base, "memory of a graph");
         let usage = ledger.usage.entry(device).or_default();

@@ -144,6 +144,7 @@ fn with_owner(device: &EmulatedDevice, own: u32, fault: Box<Fault>) -> Error {
             "\n  the address is memory of device {owner}, to which the context of device {own} has no peer access"
         );
     }
+
     error
 }
 
@@ -277,6 +278,7 @@ impl KernelWork {
             );
             return Err(Error::new(CUresult::LAUNCH_FAILED, text));
         }
+
         let name = &self.function.kernel.name;
         if let Some(code) = device
             .failures
@@ -288,6 +290,7 @@ impl KernelWork {
                 format!("{name}: this failure was injected"),
             ));
         }
+
         let launch = ptx_emu::Launch {
             kernel: &self.function.kernel,
             grid: self.geometry.grid,
@@ -326,6 +329,7 @@ impl KernelWork {
         let watch = device.watch();
         let run =
             || ptx_emu::run_watched(&device.memory, &launch, &schedule, trace, &place, &watch);
+
         // A single block runs on this thread, which saves the pool.
         let watched = match self.geometry.grid {
             [1, 1, 1] => run(),
@@ -343,6 +347,7 @@ impl KernelWork {
                 return Err(Error::new(CUresult::LAUNCH_FAILED, text));
             }
         }
+
         Ok(stats.accesses)
     }
 
@@ -351,6 +356,7 @@ impl KernelWork {
         let Some(report) = device.report.get() else {
             return;
         };
+
         let LaunchGeometry {
             grid,
             block,

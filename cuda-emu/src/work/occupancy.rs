@@ -14,6 +14,7 @@ pub(crate) fn blocks(device: &EmulatedDevice, f: &Function, threads: u32, dynami
     if dynamic > f.dynamic_shared() as usize {
         return 0;
     }
+
     let warps = threads.div_ceil(32);
     let by_threads = device.threads_per_multiprocessor() / (32 * warps);
     let of_warp = f.kernel.registers.clamp(16, 255).next_multiple_of(8) * 32;

@@ -132,6 +132,7 @@ impl WorkOrder {
         if !self.is_on() {
             return Arc::default();
         }
+
         let mut known = self.known();
         let last = clock.ended.get(&queue).copied().unwrap_or_default();
         clock.blind &= !known.program.has(queue, last);
@@ -163,6 +164,7 @@ impl WorkOrder {
         if !self.is_on() {
             return;
         }
+
         let mut known = self.known();
         let given = known.given.clone();
         known.program.join(if moment.clock.blind {
@@ -178,6 +180,7 @@ impl WorkOrder {
         if !self.is_on() {
             return;
         }
+
         let mut known = self.known();
         known.open.remove(&(moment.queue, moment.number));
         let KnownWork {
@@ -189,6 +192,7 @@ impl WorkOrder {
         if past.len() < KEPT_UNCHECKED {
             return;
         }
+
         // Later work is ordered after everything that the program knows. Only open work that was
         // enqueued before that can still be unordered with past work.
         past.retain(|past| {
@@ -210,6 +214,7 @@ impl WorkOrder {
         if !self.is_on() || moment.clock.blind {
             return Vec::new();
         }
+
         let mut known = self.known();
         let unordered = |past: &&PastWork| !moment.clock.has(past.moment.queue, past.moment.number);
         let found = known.past.iter().filter(unordered).filter_map(|past| {
@@ -221,6 +226,7 @@ impl WorkOrder {
             })
         });
         let mut found: Vec<Unordered> = found.collect();
+
         // Work in a loop has the same conflict in every round, so only the first one is reported.
         found.retain(|unordered| known.told.insert(key(&unordered.conflict)));
         known.past.push_back(PastWork {
@@ -232,6 +238,7 @@ impl WorkOrder {
             known.past.pop_front();
             known.forgot = true;
         }
+
         found
     }
 

@@ -78,6 +78,7 @@ impl WordWork {
                 WordOperation::Barrier => {}
             }
         }
+
         (reads, writes)
     }
 
@@ -157,6 +158,7 @@ fn operation(device: &EmulatedDevice, p: &CUstreamBatchMemOpParams) -> Result<Wo
     } else {
         4
     };
+
     // The structure has a union of both widths, so the upper half of a 32-bit value is undefined.
     let value = if bytes == 4 {
         p.value & u64::from(u32::MAX)

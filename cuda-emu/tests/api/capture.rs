@@ -106,6 +106,7 @@ fn the_capture_tells_where_it_is() {
         )
     );
     assert_eq!((status, count, counts(&emu, graph)), (ACTIVE, 1, (1, 0)));
+
     // SAFETY: the array holds `count` nodes until the next call on the stream.
     let node = unsafe { after.read() };
     let mut kind = CUgraphNodeType(-1);

@@ -92,6 +92,7 @@ fn a_launch_runs_in_the_clusters_that_it_asks_for() {
         );
         assert_eq!(emu.download(out, 6), given(blocks), "clusters of {blocks}");
     }
+
     assert_eq!(
         emu.launch(pass, 32, CUstream::NULL, &[out]),
         0,
@@ -146,6 +147,7 @@ fn clusters_that_cannot_be_are_refused() {
         );
         assert!(emu.last_log().contains(part), "{}", emu.last_log());
     }
+
     assert_eq!(launch(&emu, two, [2, 1, 1], CUstream::NULL, out), 0);
     assert_eq!(emu.download(out, 6), given(2));
 }
@@ -156,6 +158,7 @@ fn nodes_keep_their_clusters() {
     let emu = emu();
     let (pass, stream) = (pass(&emu, None), emu.stream());
     let out = emu.upload(&[99; 6]);
+
     // Captured.
     ok!(
         emu,
@@ -182,6 +185,7 @@ fn nodes_keep_their_clusters() {
         emu.download(out, 6)
     };
     assert_eq!(run(graph), given(3));
+
     // Set by hand, kept when the parameters change, and copied.
     let mut value = CUlaunchAttributeValue::zeroed();
     [value.words[0], value.words[1]] = [1 << 32 | 2, 1];
@@ -205,6 +209,7 @@ fn nodes_keep_their_clusters() {
     assert_eq!(clusters(copy), [0, 0]);
     ok!(emu, cuGraphKernelNodeCopyAttributes(copy, node));
     assert_eq!(run(other), given(2));
+
     // A grid that they do not divide.
     let five = CUDA_KERNEL_NODE_PARAMS_v2 { gridDimX: 5, ..six };
     assert_eq!(

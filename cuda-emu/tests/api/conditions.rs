@@ -73,6 +73,7 @@ impl World {
             kind
         };
         assert_eq!(kind, CUgraphNodeType::CONDITIONAL);
+
         // SAFETY: the driver wrote an array of `size` graphs, which the node owns.
         unsafe { std::slice::from_raw_parts(p.params[2] as *const CUgraph, size as usize) }.to_vec()
     }
@@ -125,6 +126,7 @@ fn if_and_switch_nodes_choose_a_body() {
             w.emu
                 .add_kernel(body, &[], w.bump, 1, &[sums + 4 * i as u64]);
         }
+
         w.run(graph);
         assert_eq!(
             w.emu.download(sums, 3),
@@ -293,6 +295,7 @@ fn a_graph_allocates_and_frees_its_memory() {
     for _ in 0..2 {
         ok!(w.emu, cuGraphLaunch(exec, CUstream::NULL));
     }
+
     assert_eq!(w.emu.download(out, 1), [15]);
     assert_eq!(
         code!(w.emu, cuMemcpyDtoH_v2(null_mut(), p.dptr, 4)),
@@ -460,6 +463,7 @@ fn batches_of_operations_are_nodes_too() {
     assert_eq!(w.emu.download(p, 2), [7, 8]);
     let mut shown = CUDA_BATCH_MEM_OP_NODE_PARAMS_v1::zeroed();
     ok!(w.emu, cuGraphBatchMemOpNodeGetParams(node, &mut shown));
+
     // SAFETY: the node owns an array of that length.
     let shown = unsafe { std::slice::from_raw_parts(shown.paramArray, shown.count as usize) };
     assert_eq!(
@@ -501,5 +505,6 @@ fn a_graph_keeps_objects_of_the_program_alive() {
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+
     panic!("the object was not destroyed");
 }

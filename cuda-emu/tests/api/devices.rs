@@ -32,6 +32,7 @@ fn each_device_has_its_place_and_its_memory() {
     assert_eq!(count, 2);
     let mut id = [0 as c_char; 16];
     ok!(emu, cuDeviceGetPCIBusId(id.as_mut_ptr(), 16, 1));
+
     // SAFETY: the call wrote a string with its NUL.
     let text = unsafe { CStr::from_ptr(id.as_ptr()) };
     assert_eq!(text, c"0000:02:00.0");
@@ -198,6 +199,7 @@ fn a_store_past_the_end_is_a_fault_and_never_a_store_next_door() {
         assert!(emu.findings().contains("OutOfBounds"));
         ok!(emu, cuCtxPopCurrent_v2(null_mut()));
     }
+
     assert_eq!(emu.launch(add, 64, CUstream::NULL, &[y, 1]), 0);
     assert_eq!(
         (emu.download(y, 64), emu.download(next, 64)),

@@ -227,6 +227,7 @@ fn a_graph_tells_what_it_holds() {
 
     let mut params = CUDA_KERNEL_NODE_PARAMS_v2::zeroed();
     ok!(emu, cuGraphKernelNodeGetParams_v2(d, &mut params));
+
     // SAFETY: the parameters belong to the node and live as long as it does.
     let (p, n) = unsafe {
         (
@@ -234,6 +235,7 @@ fn a_graph_tells_what_it_holds() {
             params.kernelParams.add(1).read().cast::<u32>(),
         )
     };
+
     // SAFETY: as above.
     let (p, n) = unsafe { (p.read(), n.read()) };
     assert_eq!((p, n, params.blockDimX), (buffers[1], 100, 2));
@@ -317,6 +319,7 @@ fn wrong_edges_are_refused() {
     for (what, code, expected) in cases {
         assert_eq!(code, expected, "{what}");
     }
+
     let mut exec = CUgraphExec::NULL;
     let flags = CUgraphInstantiate_flags::empty();
     assert_eq!(
@@ -625,6 +628,7 @@ fn the_old_form_of_a_kernel_node_is_another_function() {
         emu,
         cuGetProcAddress_v2(name, &mut function, 11040, 0, &mut found)
     );
+
     // SAFETY: below 12.0 the name means the form with 56 bytes.
     let add = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Add>(function) };
     let args = [p, 4];
@@ -641,6 +645,7 @@ fn the_old_form_of_a_kernel_node_is_another_function() {
         ..CUDA_KERNEL_NODE_PARAMS_v1::zeroed()
     };
     let (graph, mut node) = (emu.graph(), CUgraphNode::NULL);
+
     // SAFETY: every pointer is to a variable of this test.
     assert_eq!(unsafe { add(&mut node, graph, null(), 0, &params) }.0, 0);
     let exec = emu.instantiate(graph);

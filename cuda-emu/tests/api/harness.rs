@@ -113,6 +113,7 @@ impl Emu {
     /// The newest entry of the log.
     pub(crate) fn last_log(&self) -> String {
         let mut buffer = vec![0u8; 4096];
+
         // SAFETY: the buffer is of that size.
         unsafe {
             warpwright_cuda_emu::warpwright_emu_last_finding(

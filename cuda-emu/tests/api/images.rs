@@ -84,6 +84,7 @@ fn fat_binaries_hold_ptx() {
             load(&emu, image).unwrap_or_else(|code| panic!("{name}: {code}: {}", emu.last_log()));
         assert_eq!(copies(&emu, module), [5, 6, 7], "{name}");
     }
+
     let descriptor = [0x1_4662_43b1, ZSTANDARD.as_ptr() as usize, 0];
     let mut module = CUmodule::NULL;
     ok!(

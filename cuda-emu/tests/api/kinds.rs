@@ -12,10 +12,12 @@ fn managed_memory_is_one_for_host_and_kernels() {
     let emu = emu();
     let p: u64 = make!(emu, cuMemAllocManaged(16, CUmemAttach_flags::GLOBAL));
     let host = p as *mut u32;
+
     // SAFETY: managed memory may be touched by the host while no kernel runs.
     unsafe { host.write_volatile(1) };
     assert_eq!(emu.launch(emu.kernel("add"), 1, CUstream::NULL, &[p, 5]), 0);
     ok!(emu, cuCtxSynchronize());
+
     // SAFETY: as above.
     assert_eq!(unsafe { host.read_volatile() }, 6);
     let here = CUmemLocation {
@@ -165,6 +167,7 @@ fn pools_give_host_and_managed_memory_too() {
         let mut pool = CUmemoryPool::NULL;
         ok!(emu, cuMemGetDefaultMemPool(&mut pool, &mut location, kind));
         let p: u64 = make!(emu, cuMemAllocFromPoolAsync(4, pool, CUstream::NULL));
+
         // SAFETY: the host reaches this memory, and nothing else does now.
         unsafe { (p as *mut u32).write_volatile(3) };
         assert_eq!(emu.launch(emu.kernel("add"), 1, CUstream::NULL, &[p, 1]), 0);

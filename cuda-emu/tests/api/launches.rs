@@ -90,6 +90,7 @@ fn geometry_is_checked() {
             emu.last_log()
         );
     }
+
     ok!(emu, cuCtxSynchronize());
     assert_eq!(emu.download(p, 4), [0, 1, 4, 9]);
 }

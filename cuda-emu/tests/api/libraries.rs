@@ -46,6 +46,7 @@ fn a_library_is_loaded_into_each_context_that_uses_it() {
     );
     let mut name = std::ptr::null();
     ok!(emu, cuKernelGetName(&mut name, add));
+
     // SAFETY: the driver wrote a string that the library owns.
     assert_eq!(unsafe { CStr::from_ptr(name) }, c"add");
     let (mut offset, mut size) = (0, 0);

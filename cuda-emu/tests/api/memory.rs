@@ -63,6 +63,7 @@ fn wrong_addresses_are_refused() {
     for (what, code) in cases {
         assert_eq!(code, 1, "{what}");
     }
+
     ok!(emu, cuMemFree_v2(a));
     assert_eq!(code!(emu, cuMemFree_v2(a)), 1, "freed twice");
     assert_eq!(
@@ -157,6 +158,7 @@ fn memory_of_the_program_is_pinned_and_read_when_the_copy_runs() {
         emu,
         cuMemcpyHtoDAsync_v2(b, pageable.as_ptr().cast(), bytes, stream)
     );
+
     // SAFETY: the words are there, and the copy of them has not begun.
     unsafe { start.cast::<u32>().write_volatile(7) };
     gate.open();

@@ -81,6 +81,7 @@ fn the_log_holds_the_line() {
             emu,
             cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 5, options, values)
         );
+
         // SAFETY: the call wrote a string with its NUL.
         let log = unsafe { CStr::from_ptr(error.as_ptr()) }
             .to_str()
@@ -151,6 +152,7 @@ fn functions_have_attributes_and_parameters() {
         let value: i32 = make!(emu, cuFuncGetAttribute(attribute, function));
         assert_eq!(value, expected, "{attribute:?}");
     }
+
     let info = |index| {
         let (mut offset, mut size) = (0, 0);
         (
@@ -164,6 +166,7 @@ fn functions_have_attributes_and_parameters() {
         [(0, 0, 8), (0, 8, 4), (1, 0, 0)]
     );
     let name: *const c_char = make!(emu, cuFuncGetName(add));
+
     // SAFETY: the name lives as long as the function.
     assert_eq!(unsafe { CStr::from_ptr(name) }, c"add");
     let attribute = CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -192,6 +195,7 @@ fn functions_have_attributes_and_parameters() {
         );
         assert_eq!(blocks, expected, "{threads} threads, {dynamic} bytes");
     }
+
     let blocks: i32 = make!(
         emu,
         cuOccupancyMaxActiveBlocksPerMultiprocessor(square, 32, 49 << 10)

@@ -336,6 +336,7 @@ fn a_capture_goes_into_a_graph_of_the_program() {
         (of, count, status),
         (graph, 1, CUstreamCaptureStatus::ACTIVE)
     );
+
     // SAFETY: the driver wrote arrays of that length, valid until the next call on the stream.
     let edge = unsafe { *edges };
     assert_eq!((edge.from_port, edge.r#type), (0, 0));

@@ -38,17 +38,21 @@ fn module() -> String {
         for (register, parameter) in [(1, "to"), (2, "from"), (3, "other")] {
             writeln!(text, "    ld.param.u64 %rd{register}, [{parameter}];").unwrap();
         }
+
         text +=
             "    mov.u32 %r1, %tid.x;\n    mov.u32 %r3, %ctaid.x;\n    setp.eq.u32 %p1, %r3, 0;\n";
+
         // Each block has words of its own.
         text += "    mad.lo.u32 %r1, %r3, 32, %r1;\n    mul.wide.u32 %rd4, %r1, 4;\n";
         for register in 1..=3 {
             writeln!(text, "    add.s64 %rd{register}, %rd{register}, %rd4;").unwrap();
         }
+
         for part in name.chars() {
             let code = PARTS.iter().find(|(letter, _)| *letter == part).unwrap().1;
             writeln!(text, "    {code}").unwrap();
         }
+
         text += "    ret;\n}\n";
     }
     text
@@ -80,8 +84,10 @@ fn chain(emu: &Emu, links: &[Link], data: CUgraphEdgeData) -> CUgraph {
                 cuGraphAddDependencies_v2(graph, &last, &node, &data, 1)
             );
         }
+
         last = Some(node);
     }
+
     graph
 }
 
@@ -260,6 +266,7 @@ fn a_chain_runs_and_a_change_is_looked_at_again() {
         ok!(emu, cuGraphLaunch(exec, stream));
         ok!(emu, cuStreamSynchronize(stream));
     }
+
     let (mut nodes, mut count) = ([CUgraphNode::NULL; 3], 3);
     ok!(emu, cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count));
     let mut params = CUDA_KERNEL_NODE_PARAMS_v2::zeroed();

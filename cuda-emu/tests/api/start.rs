@@ -102,6 +102,7 @@ fn the_device_describes_itself() {
         let value: i32 = make!(emu, cuDeviceGetAttribute(attribute, 0));
         assert_eq!(value, expected, "{attribute:?}");
     }
+
     let mut value = 0;
     assert_eq!(
         code!(
@@ -202,19 +203,23 @@ fn what_is_not_emulated_is_found_and_refuses_by_name() {
         assert_eq!(unsafe { refused(1, 2, 3, 4, 5, 6, 7, 8) }.0, 801);
         assert_eq!(emu.findings(), why);
     }
+
     type Table = unsafe extern "C" fn(*mut *const c_void, *const CUuuid) -> CUresult;
+
     // SAFETY: this is the type of the function.
     let table = unsafe { std::mem::transmute::<*mut c_void, Table>(find(c"cuGetExportTable")) };
     let nvrtc = CUuuid {
         bytes: 0xda91_51d3_3ae6_cc41_a5c0_4f26_d533_e328_u128.to_be_bytes(),
     };
     let mut found = std::ptr::dangling();
+
     // SAFETY: as below.
     assert_eq!(unsafe { table(&mut found, &nvrtc) }.0, 801);
     assert_eq!(emu.findings(), "", "NVRTC does without its table");
     let which = CUuuid {
         bytes: *b"0123456789abcdef",
     };
+
     // SAFETY: the pointers are to variables of this test.
     assert_eq!(unsafe { table(&mut found, &which) }.0, 801);
     assert!(found.is_null());

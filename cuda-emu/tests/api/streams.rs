@@ -104,6 +104,7 @@ fn pageable_memory_is_read_at_the_call_and_pinned_memory_later() {
     let (a, b) = (emu.alloc(4), emu.alloc(4));
     let pinned = emu.pinned(1);
     let mut pageable = 1u32;
+
     // SAFETY: one word was allocated.
     unsafe { pinned.write_volatile(1) };
     ok!(emu, cuGraphLaunch(exec, stream));
@@ -113,6 +114,7 @@ fn pageable_memory_is_read_at_the_call_and_pinned_memory_later() {
     );
     ok!(emu, cuMemcpyHtoDAsync_v2(b, pinned.cast(), 4, stream));
     pageable += 1;
+
     // SAFETY: as above.
     unsafe { pinned.write_volatile(2) };
     gate.open();

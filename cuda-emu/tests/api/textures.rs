@@ -331,6 +331,7 @@ fn what_is_no_array_texture_or_surface_is_refused() {
             emu.last_log()
         );
     }
+
     let mut shown = CUDA_ARRAY3D_DESCRIPTOR_v2::zeroed();
     ok!(emu, cuArray3DGetDescriptor_v2(&mut shown, made));
     assert_eq!(
@@ -458,6 +459,7 @@ fn copies_of_arrays_are_captured() {
     );
     ok!(emu, cuGraphLaunch(exec, stream));
     ok!(emu, cuStreamSynchronize(stream));
+
     // SAFETY: the memory has four words, and nothing writes them now.
     assert_eq!(unsafe { std::slice::from_raw_parts(out, 4) }, words);
 }

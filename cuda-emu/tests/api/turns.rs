@@ -35,10 +35,12 @@ fn outcome(order: Order, seed: u64, events: Events) -> (u32, u32) {
     if events == Events::Recorded {
         record_and_wait(&emu, a, b);
     }
+
     ok!(emu, cuMemsetD32Async(word, 2, 1, b));
     if events == Events::Recorded {
         record_and_wait(&emu, b, c);
     }
+
     ok!(emu, cuMemcpyDtoDAsync_v2(copy, word, 4, c));
     ok!(emu, cuCtxSynchronize());
     (emu.download(word, 1)[0], emu.download(copy, 1)[0])
@@ -102,5 +104,6 @@ fn streams_that_wait_for_the_program_or_for_each_other_let_others_run() {
         assert!(looks < 1000, "the work never ran");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+
     while code!(emu, cuStreamQuery(a)) != 0 {}
 }

@@ -118,6 +118,7 @@ impl Context {
             context.collect();
             return Ok(context);
         }
+
         let inner = Arc::new(Inner(ManuallyDrop::new(Resources::retain(device)?)));
         let shared: Arc<dyn Any + Send + Sync> = inner.clone();
         contexts.push(Arc::downgrade(&shared));
@@ -170,10 +171,12 @@ impl Context {
             result = unsafe { cu!(self.driver(), cuStreamSynchronize(self.0.transfer)) }
                 .map_err(Error::from);
         }
+
         drop(streams);
         if result.is_ok() {
             self.0.order.settle();
         }
+
         self.collect();
         result
     }
@@ -203,6 +206,7 @@ impl Context {
         if progress.has_reached(point.queued) {
             return Ok(());
         }
+
         let is_here = state
             .capture
             .as_ref()
@@ -212,8 +216,10 @@ impl Context {
                 work: "waiting for the context".into(),
             });
         };
+
         drop(state);
         let _current = self.enter()?;
+
         // SAFETY: the `StreamProgress` owns the event, and the caller shares the `StreamProgress`.
         let result = unsafe { cu!(self.driver(), cuEventSynchronize(event)) };
         self.waited(progress, point, result).map_err(Error::from)
@@ -389,11 +395,13 @@ impl Context {
             self.collect();
             result = take();
         }
+
         if missing(&result) {
             // An error of earlier work is reported to the caller that waits for that work.
             let _ = unreported(|| self.synchronize());
             result = take();
         }
+
         result
     }
 
@@ -405,6 +413,7 @@ impl Context {
         make: impl FnOnce() -> Result<CUstream, DriverError>,
     ) -> Result<Arc<StreamProgress>, Error> {
         let _current = self.enter()?;
+
         // The list stays locked until the stream is in it. Two threads that add streams would
         // otherwise both see one stream that counts, and only one of them would order its work.
         let mut streams = lock(&self.0.streams);
@@ -417,7 +426,9 @@ impl Context {
             // then.
             self.put_first(only, streams.iter().find(|s| s.slot == only));
         }
+
         streams.push(progress.clone());
+
         // The waits below may block the host, so the list is unlocked first.
         drop(streams);
         let waits = self
@@ -426,6 +437,7 @@ impl Context {
             .untracked()
             .iter()
             .try_for_each(|mark| mark.wait_in(&progress, *self.driver()));
+
         // A stream that could not be ordered is never used, so it must not count.
         waits.inspect_err(|_| {
             self.0
@@ -522,6 +534,7 @@ impl Resources {
         let driver = device.driver();
         let limits = LaunchLimits::for_device(device)?;
         let mut raw = CUcontext::NULL;
+
         // SAFETY: `raw` is a local variable that the driver may write. The reference to the primary
         // context is released in `give_back`.
         unsafe { cu!(driver, cuDevicePrimaryCtxRetain(&mut raw, device.raw())) }?;
@@ -541,6 +554,7 @@ impl Resources {
                 return Err(error.into());
             }
         }
+
         log_event!(debug, %device, "context in use");
         Ok(inner)
     }
@@ -548,6 +562,7 @@ impl Resources {
     fn create_stream(&self) -> Result<CUstream, DriverError> {
         let _current = self.enter()?;
         let mut stream = CUstream::NULL;
+
         // SAFETY: `stream` is a local variable that the driver may write.
         unsafe {
             cu!(
@@ -573,6 +588,7 @@ impl Resources {
     fn enter(&self) -> Result<Current<'_>, DriverError> {
         let driver = self.device.driver();
         let mut current = CUcontext::NULL;
+
         // The query is much cheaper than a push and a pop, and programs usually keep one context
         // current.
         // SAFETY: `current` is a local variable that the driver may write.
@@ -580,6 +596,7 @@ impl Resources {
         if current != self.raw {
             return self.push();
         }
+
         Ok(Current {
             driver,
             pushed: false,
@@ -604,8 +621,10 @@ impl Resources {
         if current.is_ok() && self.only_its_own_stream_counts(&what) {
             return what.now(driver).into_iter().collect();
         }
+
         // Without the context no fence can be recorded. The resource then waits for idle streams.
         let fence = current.is_ok().then_some(driver);
+
         // The driver keeps an event alive while work waits for it. Memory of a stream is freed in
         // the order of that stream, so only the other streams must be waited for.
         let waits = |stream: &Arc<StreamProgress>| match &what {
@@ -623,6 +642,7 @@ impl Resources {
         if marks.is_empty() && fence.is_some() {
             return what.now(driver).into_iter().collect();
         }
+
         self.pending.push(marks, what);
         self.collect()
     }
@@ -641,20 +661,25 @@ impl Resources {
         let Ok(_current) = self.enter() else {
             return DroppedOutside::new();
         };
+
         let driver = *self.device.driver();
+
         // Progress first: it decides which marks are reached. Marks share their streams, so
         // dropping reached ones comes before the search for streams that nothing else shares.
         let mut streams = lock(&self.streams);
         for stream in streams.iter() {
             stream.poll(driver);
         }
+
         self.order.forget_done();
         let done = self.pending.take_done();
+
         // A stream that is shared only by this list has no handle and no mark, so it gets no more
         // work.
         for gone in streams.extract_if(.., |s| Arc::strong_count(s) == 1 && s.is_idle()) {
             self.destroy(&gone);
         }
+
         drop(streams);
         done.into_iter()
             .filter_map(|what| what.now(driver))
@@ -681,6 +706,7 @@ impl Resources {
             .or_else(|_| self.push())
             .map(|_current| self.empty())
             .unwrap_or_default();
+
         // If the context could not be made current, nothing was waited for. Resources that queued
         // work may use are leaked then.
         std::mem::forget(self.pending.take_all());
@@ -699,6 +725,7 @@ impl Resources {
                 log_event!(warn, %error, "work in flight at the end of its context");
             }
         }
+
         let left = self
             .pending
             .take_all()
@@ -708,6 +735,7 @@ impl Resources {
         for progress in &streams {
             self.destroy(progress);
         }
+
         destroy_stream(driver, self.transfer);
         left
     }

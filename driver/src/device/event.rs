@@ -197,6 +197,7 @@ impl Event {
         let handle = CUipcEventHandle {
             reserved: handle.bytes.map(|byte| byte as c_char),
         };
+
         // SAFETY: `raw` is a local variable that the driver may write. The caller guarantees that
         // the handle comes from `export`.
         unsafe { cu_optional!(driver, cuIpcOpenEventHandle(&mut raw, handle)) }?;
@@ -219,6 +220,7 @@ impl Event {
     ) -> Result<Self, Error> {
         let _current = context.enter()?;
         let mut raw = CUevent::NULL;
+
         // SAFETY: `raw` is a local variable that the driver may write.
         unsafe { cu!(context.driver(), cuEventCreate(&mut raw, flags)) }?;
         let context = context.clone();
@@ -268,8 +270,10 @@ impl Event {
         let changes = recorded.changes;
         drop(recorded);
         let _current = self.0.context.enter()?;
+
         // SAFETY: the event is alive, because `self` shares it.
         let result = unsafe { cu!(self.0.context.driver(), cuEventSynchronize(self.0.raw)) };
+
         // If the event was recorded again meanwhile, the wait may have been for the new point. Then
         // it shows nothing about the old one.
         let same = self.recorded().changes == changes;
@@ -281,6 +285,7 @@ impl Event {
         {
             self.passed(&place);
         }
+
         result.map_err(Error::from)
     }
 
@@ -295,6 +300,7 @@ impl Event {
         let place = recorded.expect_place("asking for it")?;
         let _current = self.0.context.enter()?;
         let driver = self.0.context.driver();
+
         // SAFETY: the event is alive, because `self` shares it. A query changes nothing.
         match unsafe { (driver.api().cuEventQuery)(self.0.raw) } {
             CUresult::NOT_READY => Ok(false),
@@ -318,8 +324,10 @@ impl Event {
         for event in [start, self] {
             event.recorded().expect_place("measuring from or to it")?;
         }
+
         let _current = self.0.context.enter()?;
         let mut milliseconds = 0.0;
+
         // SAFETY: both events are alive, because the references share them. `milliseconds` is a
         // local variable that the driver may write.
         unsafe {
@@ -360,6 +368,7 @@ impl Event {
         let mut recorded = self.recorded();
         recorded.in_graph = true;
         recorded.by_others = true;
+
         // An event of a capture stays one. The driver refuses to wait for it until it is recorded
         // again.
         if matches!(recorded.place, RecordedPoint::CapturedStreams) {

@@ -19,6 +19,7 @@ impl Device {
             self.driver(),
         )?;
         let mut can = 0;
+
         // SAFETY: `can` is a local variable that the driver may write.
         unsafe {
             cu_optional!(
@@ -48,6 +49,7 @@ impl Context {
         )?;
         let _current = self.enter()?;
         let driver = self.driver();
+
         // SAFETY: the references keep both contexts alive.
         match unsafe { cu_optional!(driver, cuCtxEnablePeerAccess(other.raw(), 0)) } {
             Err(error) if error.code == driver_sys::CUresult::PEER_ACCESS_ALREADY_ENABLED => Ok(()),

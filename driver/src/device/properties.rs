@@ -100,6 +100,7 @@ impl Device {
         let mut raw = 0;
         let mut name = [0u8; 256];
         let mut memory = 0;
+
         // SAFETY: each call writes one local variable. The name is written up to the length passed.
         unsafe {
             cu!(driver, cuDeviceGet(&mut raw, ordinal))?;

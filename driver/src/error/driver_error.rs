@@ -92,19 +92,23 @@ impl fmt::Display for DriverError {
                 self.call
             );
         }
+
         match &self.name {
             Some(name) => write!(f, "{}: {name} ({})", self.call, self.code.0)?,
             None => write!(f, "{}: {}", self.call, self.code)?,
         }
+
         if self.code.is_device_fault() {
             write!(
                 f,
                 "; asynchronous: work queued before this call failed, and the context is lost"
             )?;
         }
+
         if !self.log.is_empty() {
             write!(f, "\n{}", self.log)?;
         }
+
         Ok(())
     }
 }

@@ -128,6 +128,7 @@ impl fmt::Display for ModuleError {
                 write!(f, "\n  from {source}")?;
             }
         }
+
         // A driver that keeps a log repeats the compiler's messages there. `reason` has printed
         // that log already, so its lines are left out here.
         let printed = if let ModuleReason::Driver(error) = &self.reason {

@@ -99,10 +99,12 @@ impl Graph {
             writers,
         };
         expect_coherent(graph, &into, self.nodes.len(), &work)?;
+
         // Without a predecessor there is no edge, and then the work may be of any kind.
         if !matches!(work, Work::Launch(_)) {
             return self.add_full(after, work);
         }
+
         self.insert_work(edge, after, work, |call, work| match work {
             Work::Launch(launch) => add_kernel(call, edge.data(), launch),
             work => add_work(call, work),
@@ -135,6 +137,7 @@ impl Graph {
         if attributed {
             self.take_attributes(node)?;
         }
+
         Ok(node)
     }
 
@@ -216,12 +219,14 @@ impl Graph {
             };
             add(&call, &kind)?;
         }
+
         // Recorded only after the driver has added the node, so that an error leaves the graph
         // unchanged.
         let id = self.push_after(node, kind, indices);
         for from in indices {
             self.push_edge(*from, id.index, edges);
         }
+
         Ok(id)
     }
 
@@ -238,6 +243,7 @@ impl Graph {
         for node in after {
             indices.push(self.index_of(*node)?);
         }
+
         if self.raw.is_body() {
             let id = NodeId {
                 graph: self.id,
@@ -249,11 +255,13 @@ impl Graph {
                 kind: kind.clone(),
             })?;
         }
+
         // The driver refuses a dependency that is named twice.
         let indices = sorted(indices);
         for index in indices {
             handles.push(self.nodes[*index].raw);
         }
+
         Ok(indices)
     }
 }
@@ -280,6 +288,7 @@ fn sorted(numbers: &mut [usize]) -> &[usize] {
     if numbers.len() < 2 {
         return numbers;
     }
+
     numbers.sort_unstable();
     let mut kept = 1;
     for i in 1..numbers.len() {
@@ -288,6 +297,7 @@ fn sorted(numbers: &mut [usize]) -> &[usize] {
             kept += 1;
         }
     }
+
     &numbers[..kept]
 }
 
@@ -567,6 +577,7 @@ impl Graph {
                 problem: "the size is 0",
             });
         }
+
         if self.raw.is_body() {
             let problem = "the body of a conditional node has no allocations";
             return Err(Error::Graph {
@@ -574,6 +585,7 @@ impl Graph {
                 problem,
             });
         }
+
         let location = CUmemLocation {
             r#type: CUmemLocationType::DEVICE,
             id: self.context().device().raw(),
@@ -587,6 +599,7 @@ impl Graph {
             bytesize: bytes,
             ..CUDA_MEM_ALLOC_NODE_PARAMS_v1::zeroed()
         };
+
         // Before the node is added, because from then on the address exists and streams must check
         // their work for it.
         self.context().order().set_graph_memory();
@@ -631,6 +644,7 @@ impl Graph {
         if freed_by(&self.nodes, region).is_some() {
             return refuse("another node frees the memory");
         }
+
         let address = memory.region().address();
         let kind = NodeKind::Free(memory.clone());
         self.insert(EdgeKind::Full, after, kind, |call, _| {

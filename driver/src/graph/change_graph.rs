@@ -50,6 +50,7 @@ impl Graph {
             })
         };
         let order = self.order();
+
         // An existing edge implies an order, and the order is the cheaper test.
         if order.precedes(a, b) && self.edges.iter().any(|e| e.indices() == (a, b)) {
             return refuse("it exists already");
@@ -57,6 +58,7 @@ impl Graph {
         if a == b || order.precedes(b, a) {
             return refuse("it would create a cycle");
         }
+
         let earlier = self.nodes[a].raw;
         let later = self.nodes[b].raw;
         match kind {
@@ -66,6 +68,7 @@ impl Graph {
                     NodeKind::Work(work) => expect_overlap([&self.nodes[a]], b, work)?,
                     _ => return refuse("only kernels overlap; use a full edge"),
                 }
+
                 let edges: Vec<Edge> = self
                     .edges
                     .iter()
@@ -76,6 +79,7 @@ impl Graph {
                 self.add_overlap(earlier, later, kind.data())?;
             }
         }
+
         self.push_edges([(a, b, kind)]);
         Ok(())
     }
@@ -110,6 +114,7 @@ impl Graph {
                 problem: "it does not exist",
             });
         };
+
         self.remove_dependency(self.edges[at].kind, self.nodes[a].raw, self.nodes[b].raw)?;
         self.edges.remove(at);
         self.order.take();
@@ -137,9 +142,11 @@ impl Graph {
                 problem: "a node that allocates or frees memory cannot be removed",
             });
         }
+
         {
             let _current = self.raw.context.enter()?;
             let (_, mut removed) = self.raw.begin()?;
+
             // SAFETY: `index_of` has checked the node. It is added to the removed nodes below under
             // the same lock, so no later call uses it.
             unsafe {
@@ -150,13 +157,16 @@ impl Graph {
             }?;
             removed.push(node);
         }
+
         if let NodeKind::Conditional(_) = self.nodes[index].kind {
             self.broken = Some(crate::graph::plan::UNUSED_CONDITION);
         }
+
         self.nodes[index].kind = NodeKind::Removed;
         self.nodes[index].raw = CUgraphNode::NULL;
         self.edges
             .retain(|edge| edge.from != node && edge.to != node);
+
         // Neither table supports removal, so both are computed anew.
         self.writers = self.writers.take().map(|_| Writers::new(&self.nodes));
         self.order.take();
@@ -175,6 +185,7 @@ impl Graph {
     fn add_dependency(&self, from: CUgraphNode, to: CUgraphNode) -> Result<(), Error> {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
+
         // SAFETY: the caller has checked both nodes, and the graph is locked.
         unsafe {
             cu_optional!(
@@ -194,6 +205,7 @@ impl Graph {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
         let driver = self.context().driver();
+
         // SAFETY: the caller has checked both nodes, and the graph is locked. Each array has one
         // element.
         unsafe {
@@ -215,6 +227,7 @@ impl Graph {
         let (graph, _calls) = self.raw.begin()?;
         let driver = self.context().driver();
         let data = kind.data();
+
         // SAFETY: the caller has checked both nodes, and the graph is locked. Each array has one
         // element.
         unsafe {
@@ -289,6 +302,7 @@ impl Graph {
         let _current = self.context().enter()?;
         let driver = self.context().driver();
         let (_, _calls) = self.raw.begin()?;
+
         // SAFETY: `value` is a local variable that the driver may write. `kernel_node` has checked
         // the node, and the graph is locked.
         unsafe {
@@ -322,6 +336,7 @@ impl Graph {
         let NodeKind::Work(Work::Launch(launch)) = &self.nodes[node.index].kind else {
             return Ok(());
         };
+
         let raw = self.nodes[node.index].raw;
         let launch: Launch = launch.clone();
         let set = launch
@@ -339,6 +354,7 @@ impl Graph {
             );
             return Err(error);
         }
+
         Ok(())
     }
 

@@ -37,6 +37,7 @@ impl Graph {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin()?;
         let mut raw = CUgraph::NULL;
+
         // SAFETY: `raw` is a local variable that the driver may write. `self` keeps the graph
         // alive, which is locked.
         unsafe { cu_optional!(self.context().driver(), cuGraphClone(&mut raw, graph)) }?;
@@ -53,6 +54,7 @@ impl Graph {
                 kind: node.kind.clone(),
             });
         }
+
         let own = |node| NodeId {
             graph: copy.id,
             ..node

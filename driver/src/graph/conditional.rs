@@ -75,6 +75,7 @@ impl Graph {
         let mut handle = 0;
         let default = default.unwrap_or(0);
         let driver = context.driver();
+
         // SAFETY: `handle` is a local variable that the driver may write. `self` keeps the graph
         // alive, which is locked and of this context.
         unsafe {
@@ -207,6 +208,7 @@ impl Graph {
                 problem: "the condition belongs to another graph",
             });
         }
+
         let mut raws: Vec<CUgraph> = Vec::new();
         let node = self.insert(EdgeKind::Full, after, NodeKind::Empty, |call, _| {
             let wanted = CUDA_CONDITIONAL_NODE_PARAMS {
@@ -221,6 +223,7 @@ impl Graph {
             let driver = call.context.driver();
             let after = call.after;
             let edges = edges.as_ptr();
+
             // SAFETY: the parameters are those of a conditional node, and `edges` has one entry for
             // each predecessor.
             unsafe {
@@ -230,6 +233,7 @@ impl Graph {
                 )
             }?;
             let bodies = std::ptr::with_exposed_provenance::<CUgraph>(params.params[OUT] as usize);
+
             // SAFETY: the driver has returned an array with the requested number of graphs.
             raws.extend_from_slice(unsafe { std::slice::from_raw_parts(bodies, builds.len()) });
             Ok(())
@@ -258,9 +262,11 @@ impl Graph {
                 .try_for_each(|(body, build)| build(body))
         };
         let built = catch_unwind(AssertUnwindSafe(build_all));
+
         // A closure can swap the body with another graph. The program then owns the body and may
         // add nodes to it that this graph does not know. This graph must never run then.
         let swapped = bodies.iter().map(|body| body.id).ne(ids);
+
         // A body that can never run makes its graph useless as well.
         let problem = if swapped {
             Some("a conditional node's graph was taken away while it was built")
@@ -277,6 +283,7 @@ impl Graph {
         } else if problem.is_some() {
             self.broken = problem;
         }
+
         match (built, problem) {
             (Err(panic), _) => resume_unwind(panic),
             (Ok(Err(error)), _) => return Err(error),
@@ -288,12 +295,14 @@ impl Graph {
             }
             (Ok(Ok(())), None) => {}
         }
+
         let mut uses = Vec::new();
         for body in &bodies {
             for node in &body.nodes {
                 uses.extend(node.uses());
             }
         }
+
         self.nodes[node.index].kind =
             NodeKind::Conditional(Conditional(Arc::new(ConditionalInner {
                 kind,

@@ -31,6 +31,7 @@ impl Graph {
                 }
             }
         }
+
         Ok(reasons)
     }
 
@@ -101,6 +102,7 @@ impl Graph {
                 lines.join("\\n")
             );
         }
+
         for &Edge { from, to, kind } in self.edges() {
             let style = match kind {
                 EdgeKind::Full => "",
@@ -116,6 +118,7 @@ impl Graph {
             let reasons = reasons.join("\\n");
             let _ = writeln!(out, "  n{from} -> n{to} [label=\"{reasons}\"{style}]");
         }
+
         out + "}\n"
     }
 }
@@ -137,6 +140,7 @@ fn label(node: &Node) -> Vec<String> {
         };
         lines.push(format!("{x}x{y}x{z} blocks of {block}{shared}"));
     }
+
     lines.extend(match node.kind() {
         NodeKind::Alloc(memory) | NodeKind::Free(memory) => Some(memory.region().to_string()),
         NodeKind::Child(child) => Some(format!("{} nodes", child.nodes().len())),
@@ -160,6 +164,7 @@ fn label(node: &Node) -> Vec<String> {
             lines.push(format!("{verb} {}", which.join(", ")));
         }
     }
+
     lines
 }
 

@@ -160,6 +160,7 @@ impl Graph {
             graph: self.id,
             index: self.nodes.len(),
         };
+
         // Both tables are updated instead of dropped, because a graph of n nodes would otherwise
         // compute them n times while it is built.
         if let Some(writers) = &mut self.writers {
@@ -167,10 +168,12 @@ impl Graph {
                 writers.add(id.index, touch);
             }
         }
+
         self.nodes.push(Node { raw, id, kind });
         if let Some(order) = self.order.get_mut() {
             order.push(after);
         }
+
         id
     }
 

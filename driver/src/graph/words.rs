@@ -109,6 +109,7 @@ impl WordOperation {
         flags: u32,
     ) -> Result<Self, Error> {
         word.expect_len("an operation on a word", 1)?;
+
         // The driver has separate operations for words of 4 and 8 bytes.
         let (operation, value) = match *as_bytes(&[value]) {
             [a, b, c, d] => (types[0], u32::from_le_bytes([a, b, c, d]).into()),
@@ -157,6 +158,7 @@ impl Words {
                 problem: "the list is empty",
             });
         }
+
         operations
             .iter()
             .try_for_each(|o| o.used.region.expect_in(context, "the graph"))?;

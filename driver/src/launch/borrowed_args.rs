@@ -146,6 +146,7 @@ impl<'a> Args<'a> {
                 }
             }
         }
+
         for (index, arg) in args.iter().enumerate() {
             if let HostArg::Value(value) = arg {
                 // An untyped argument does not declare its access, so the kernel may read and write
@@ -153,6 +154,7 @@ impl<'a> Args<'a> {
                 self.lend_tensor(value, Access::ReadWrite, index);
             }
         }
+
         if args.iter().any(|arg| matches!(arg, HostArg::Value(_))) {
             self.values = Some(Values {
                 args: args.to_vec(),
@@ -217,6 +219,7 @@ impl<'a> Args<'a> {
                 }
             }
         }
+
         self.values = Some(Values { args, starts });
         for (index, map, access) in all {
             self.lend_tensor(map.value(), access, index);
@@ -245,6 +248,7 @@ impl<'a> Args<'a> {
                 wanted,
             }));
         }
+
         self.check_contexts(function)?;
         self.check_overlaps(function)?;
         function.admit(config)

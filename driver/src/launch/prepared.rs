@@ -82,10 +82,12 @@ impl Launch {
         args.check(function, &config)?;
         let values = args.values.clone().map(Box::new);
         let function = function.clone();
+
         // The vectors are filled in their final place on the heap, for the reason that the module
         // `small_vec` explains.
         let inner = Arc::<PreparedLaunch>::new_uninit();
         let place = Arc::as_ptr(&inner).cast_mut().cast::<PreparedLaunch>();
+
         // SAFETY: the allocation is new, so nothing else refers to it.
         unsafe {
             place.write(PreparedLaunch {
@@ -96,8 +98,10 @@ impl Launch {
                 values,
             })
         };
+
         // SAFETY: the value was written just above.
         let inner = unsafe { inner.assume_init() };
+
         // SAFETY: `inner` has not been cloned and is not used below until the borrow ends.
         let PreparedLaunch { buffers, words, .. } = unsafe { &mut *place };
         for lent in args.buffers.iter() {
@@ -107,9 +111,11 @@ impl Launch {
                 index: lent.index,
             });
         }
+
         for word in args.words.iter() {
             words.push(*word);
         }
+
         Ok(Self(inner))
     }
 
@@ -125,6 +131,7 @@ impl Launch {
         call: impl FnOnce(*mut *mut c_void) -> Result<(), Error>,
     ) -> Option<Result<(), Error>> {
         let inner = Arc::get_mut(&mut self.0)?;
+
         // The buffers must be the same, because their contexts, overlaps and order were checked
         // before.
         let same_length =
@@ -136,6 +143,7 @@ impl Launch {
         if !fits || !plain || !pairs.all(|(held, lent)| held.region.same(lent.region)) {
             return None;
         }
+
         let set = function
             .admit(config)
             .and_then(|()| args.with_pointers(call));
@@ -143,6 +151,7 @@ impl Launch {
             inner.words.copy_from_slice(&args.words);
             inner.config = *config;
         }
+
         Some(set)
     }
 
@@ -161,6 +170,7 @@ impl Launch {
         if let Some(values) = &self.0.values {
             return values.args.clone();
         }
+
         let mut buffers = self.0.buffers.iter();
         let params = self.0.function.params().iter().zip(self.0.words.iter());
         let args = params.filter_map(|(param, word)| match param.ty {
@@ -210,6 +220,7 @@ fn check_types(function: &Function, args: &[HostArg]) -> Result<(), Error> {
             wanted: params.len(),
         }));
     }
+
     for (index, (param, arg)) in params.iter().zip(args).enumerate() {
         if !arg.fits(param.ty) {
             let name = param.name.to_string();
@@ -223,5 +234,6 @@ fn check_types(function: &Function, args: &[HostArg]) -> Result<(), Error> {
             }));
         }
     }
+
     Ok(())
 }

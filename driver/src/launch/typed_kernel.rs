@@ -235,6 +235,7 @@ unsafe fn load_function(context: &Context, def: &dyn AnyKernel) -> Result<Functi
     let text =
         print_with_lines(&program, target(context, &name)?).map_err(|e| fail(e.to_string()))?;
     let module = Module::load(context, &text)?;
+
     // SAFETY: the text was printed from this program. The caller guarantees that the program stays
     // within its buffers.
     unsafe { module.printed(&program) }

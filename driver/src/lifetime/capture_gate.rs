@@ -124,10 +124,12 @@ impl CaptureGate {
         if is_in_host_function() {
             return self.put_off(calls);
         }
+
         let captures = read(&self.captures);
         if *captures > 0 {
             return self.put_off(calls);
         }
+
         let left = unreported(calls);
         drop(captures);
         drop(left);
@@ -142,10 +144,12 @@ impl CaptureGate {
         if is_in_host_function() {
             return Err(with);
         }
+
         let captures = read(&self.captures);
         if *captures > 0 {
             return Err(with);
         }
+
         let left = unreported(|| calls(with));
         drop(captures);
         drop(left);

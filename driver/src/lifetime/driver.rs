@@ -108,6 +108,7 @@ impl Driver {
         {
             return Ok(Self(inner));
         }
+
         let inner = Inner::start(library).map_err(|source| start_error(library.name(), source))?;
         let inner: &'static Inner = Box::leak(Box::new(inner));
         started.push(inner);
@@ -182,6 +183,7 @@ impl Driver {
     #[cold]
     fn failure(&self, call: &'static str, code: CUresult) -> DriverError {
         let name = self.0.name_of(code);
+
         // Reading the log consumes it. If the error is ignored, its messages stay for the next
         // error.
         let log = if is_unreported() {
@@ -234,8 +236,10 @@ impl Inner {
                 ..DriverError::new(call, code)
             }),
         };
+
         // SAFETY: the call takes no pointer, and the driver allows repeated initialization.
         failed("cuInit", unsafe { (api.cuInit)(0) })?;
+
         // SAFETY: `inner.version` is a field that the driver may write.
         failed("cuDriverGetVersion", unsafe {
             (api.cuDriverGetVersion)(&mut inner.version)
@@ -246,6 +250,7 @@ impl Inner {
             // SAFETY: the iterator is a field that the driver may write.
             let _ = unsafe { current(&mut *lock(&inner.seen), 0) };
         }
+
         log_event!(
             debug,
             origin = library.name(),
@@ -264,15 +269,18 @@ impl Inner {
         let Some(dump) = self.library.api().cuLogsDumpToMemory else {
             return Box::default();
         };
+
         let mut seen = lock(&self.seen);
         let mut text = vec![0u8; 16 << 10];
         let mut size = text.len();
+
         // SAFETY: the driver writes at most `size` bytes into `text`, and updates `size` and
         // `seen`, all of which are local or locked.
         let code = unsafe { dump(&mut *seen, text.as_mut_ptr().cast(), &mut size, 0) };
         if code != CUresult::SUCCESS {
             return Box::default();
         }
+
         text.truncate(size);
         trimmed(&text).into()
     }
@@ -283,13 +291,16 @@ fn inner_name(api: &Api, code: CUresult) -> Option<Box<str>> {
     if code.name().is_some() {
         return None;
     }
+
     let mut text: *const c_char = std::ptr::null();
+
     // SAFETY: `text` is a local variable that the driver may write.
     let known =
         unsafe { (api.cuGetErrorName)(code, &mut text) } == CUresult::SUCCESS && !text.is_null();
     if !known {
         return None;
     }
+
     // SAFETY: the driver returned a static C string.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
 }

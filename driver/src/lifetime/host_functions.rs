@@ -121,6 +121,7 @@ pub(crate) fn contain(what: &str, code: impl FnOnce()) {
     let Err(payload) = catch_unwind(AssertUnwindSafe(code)) else {
         return;
     };
+
     // A `tracing` subscriber is program code as well and may panic.
     let reported = catch_unwind(AssertUnwindSafe(|| {
         log_event!(error, panic = message(&*payload), "{what} panicked")

@@ -45,6 +45,7 @@ impl ReservedRange {
                 end += piece.bytes;
             }
         }
+
         end
     }
 

@@ -357,11 +357,13 @@ impl StreamOrder {
                 return Err(unordered(region, tables.name(slot), tables.name(other)));
             }
         }
+
         for (region, access) in uses {
             // SAFETY: the caller guarantees that the region is of this context, whose tables are
             // locked. The reference that `unordered` used is gone.
             unsafe { tables.remember(slot, at, region, access) };
         }
+
         Ok(())
     }
 }
@@ -443,6 +445,7 @@ impl Tables {
     unsafe fn remember(&self, slot: usize, at: u64, region: &impl ByteRange, access: Access) {
         let bytes = region.range();
         let writes = access.writes();
+
         // SAFETY: the caller guarantees that `self` is the locked tables of the region's context.
         // No other reference is in use.
         let touches = unsafe { region.touched().get(self) };
@@ -464,6 +467,7 @@ impl Tables {
             bytes,
             writes,
         });
+
         // Not on every access, because the scan costs more than the access. The list then has at
         // most `FORGET` entries more than those that still matter.
         if touches.len().is_multiple_of(FORGET) {

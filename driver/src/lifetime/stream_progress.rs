@@ -249,6 +249,7 @@ impl StreamProgress {
         if let Some(driver) = fence.filter(|_| state.capture.is_none()) {
             self.fence(&mut state, driver);
         }
+
         Some(ProgressMark {
             progress: self.clone(),
             queued: state.queued,
@@ -295,7 +296,9 @@ impl StreamProgress {
         if state.capture.is_some() {
             return;
         }
+
         self.recycle(state);
+
         // Fences are reached in the order of recording, so the first open one ends the search. The
         // stream itself is asked only if no fence is open. A busy stream with a fence in front
         // costs one query.
@@ -307,6 +310,7 @@ impl StreamProgress {
             self.reached(queued);
             self.recycle(state);
         }
+
         if self.done() < state.queued {
             // SAFETY: the stream is destroyed only after its `StreamProgress` has left the
             // context's list. A query changes nothing.

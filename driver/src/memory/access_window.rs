@@ -154,6 +154,7 @@ impl Context {
         let _current = self.enter()?;
         let driver = self.driver();
         let mut bytes = 0;
+
         // SAFETY: `bytes` is a local variable that the driver may write.
         unsafe {
             cu_optional!(

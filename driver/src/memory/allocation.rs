@@ -77,12 +77,14 @@ impl Allocation {
         let Some(label) = lock(&self.label).clone() else {
             return;
         };
+
         let (Some(set), Ok(text)) = (
             self.context.driver().api().emuMemSetLabel,
             CString::new(label),
         ) else {
             return;
         };
+
         // SAFETY: the address is within this allocation, and the text is a C string.
         let code = unsafe { set(address, text.as_ptr()) };
         if code != CUresult::SUCCESS {

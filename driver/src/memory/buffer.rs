@@ -194,6 +194,7 @@ impl<T> View<T> {
         if range.start > range.end || range.end > self.len() {
             return None;
         }
+
         let start = self.region.start + range.start * size_of::<T>();
         let bytes = range.len() * size_of::<T>();
         Some(Self {
@@ -291,6 +292,7 @@ impl<T: Element> View<T> {
     /// Returns an error if the copy fails or earlier work has faulted.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
         refuse_graph_memory(&self.region, "reading")?;
+
         // Registered before the wait. Work that other threads queue after the wait would otherwise
         // run during the copy.
         let _copy = self
@@ -303,6 +305,7 @@ impl<T: Element> View<T> {
             // SAFETY: the view keeps this many bytes at the address alive.
             unsafe { download(self.context(), as_bytes_mut(&mut to), self.address()) }?;
         }
+
         Ok(to)
     }
 

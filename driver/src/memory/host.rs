@@ -62,8 +62,10 @@ impl<T: Element> Registered<T> {
                 host: HostPointer(pointer),
             });
         }
+
         let flags = CUmemhostregister_flags::PORTABLE | CUmemhostregister_flags::DEVICEMAP;
         let _current = context.enter()?;
+
         // SAFETY: the memory belongs to the vector, which the allocation below owns until the
         // memory is unregistered.
         unsafe { cu_optional!(driver, cuMemHostRegister_v2(pointer, bytes, flags)) }?;
@@ -75,6 +77,7 @@ impl<T: Element> Registered<T> {
             Origin::Registered(ProgramObject::new(memory)),
         );
         allocation.host = Some(host);
+
         // The allocation exists before this call. If the call fails, its destructor unregisters the
         // memory.
         // SAFETY: `allocation.address` is a field that the driver may write. The pointer was
@@ -150,6 +153,7 @@ impl<T: Element> Managed<T> {
         });
         let address = address.map_err(|e| or_out_of_memory(e, context, bytes))?;
         let pointer: *mut c_void = std::ptr::with_exposed_provenance_mut(address as usize);
+
         // SAFETY: the allocation is new. The host may access managed memory until work uses it.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
         let mut allocation = Allocation::new(context, address, bytes, Origin::Device);
@@ -177,6 +181,7 @@ impl<T: Element> Managed<T> {
         self.context().synchronize()?;
         let at = self.at(index);
         let mut value = zeroed::<T>(1)[0];
+
         // SAFETY: `at` has checked the index, and both have the size of an element. The wait and
         // `_copy` keep work of the device away.
         unsafe { read_atomic(at, std::ptr::from_mut(&mut value).cast(), size_of::<T>()) };
@@ -196,6 +201,7 @@ impl<T: Element> Managed<T> {
             .order()
             .host_copies(self.region(), Access::Write);
         self.context().synchronize()?;
+
         // SAFETY: `at` has checked the index, and both have the size of an element. The wait and
         // `_copy` keep work of the device away.
         unsafe {

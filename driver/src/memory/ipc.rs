@@ -94,9 +94,11 @@ impl<T: Element> Buffer<T> {
                 format!("{region} was not allocated by Buffer::uninit, zeroed or from_slice");
             return Err(Error::Transfer { what, problem });
         }
+
         let _current = self.context().enter()?;
         let driver = self.context().driver();
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
+
         // SAFETY: `handle` is a local variable that the driver may write. `self` keeps the memory
         // alive.
         unsafe { cu_optional!(driver, cuIpcGetMemHandle(&mut handle, self.address())) }?;
@@ -135,6 +137,7 @@ impl<T: Element> Buffer<T> {
             reserved: handle.bytes.map(|byte| byte as c_char),
         };
         let flags = CUipcMem_flags::LAZY_ENABLE_PEER_ACCESS;
+
         // SAFETY: `address` is a local variable that the driver may write. The caller guarantees
         // that the handle comes from `export`.
         unsafe { cu_optional!(driver, cuIpcOpenMemHandle_v2(&mut address, handle, flags)) }?;
@@ -165,6 +168,7 @@ impl<T: Element> Buffer<T> {
                 });
             }
         }
+
         Ok(opened)
     }
 }

@@ -149,6 +149,7 @@ impl PhysicalMemory {
         let mut bytes = 0;
         let properties = properties(context);
         let option = CUmemAllocationGranularity_flags::MINIMUM;
+
         // SAFETY: `bytes` is a local variable that the driver may write. The properties live until
         // the call returns.
         unsafe {
@@ -179,6 +180,7 @@ impl AddressRange {
         let _current = context.enter()?;
         let driver = context.driver();
         let mut address = 0;
+
         // SAFETY: `address` is a local variable that the driver may write.
         unsafe { cu_optional!(driver, cuMemAddressReserve(&mut address, bytes, 0, 0, 0)) }?;
         let reserved = Arc::new(ReservedRange::new(bytes));
@@ -235,11 +237,13 @@ impl AddressRange {
         let Some(piece) = memory.piece else {
             return Ok(());
         };
+
         let mut pieces = lock(&self.reserved.pieces);
         let place = free_place(&self.reserved, &pieces, at, piece.bytes, self.page)?;
         let _current = context.enter()?;
         let driver = context.driver();
         let address = self.address() + at as u64;
+
         // SAFETY: `free_place` has checked that the addresses are within this range and unmapped.
         // The memory is not mapped elsewhere, because `memory` was moved here with its handle.
         unsafe { cu_optional!(driver, cuMemMap(address, piece.bytes, 0, piece.handle, 0)) }?;
@@ -247,6 +251,7 @@ impl AddressRange {
             location: location(context),
             flags: CUmemAccess_flags::PROT_READWRITE,
         };
+
         // SAFETY: the addresses were mapped just above. The description lives until the call
         // returns.
         let opened =
@@ -256,6 +261,7 @@ impl AddressRange {
             let _ = unsafe { cu_optional!(driver, cuMemUnmap(address, piece.bytes)) };
             return Err(error.into());
         }
+
         // From here on the range owns the memory. Before, an error drops `memory`, which releases
         // it.
         memory.piece = None;
@@ -279,6 +285,7 @@ impl AddressRange {
                 problem: problem.into(),
             });
         }
+
         let place = lock(&self.reserved.pieces).binary_search_by_key(&at, |(at, _)| *at);
         let Ok(place) = place else {
             let problem = format!("no mapped memory begins at byte {at}");
@@ -287,6 +294,7 @@ impl AddressRange {
                 problem,
             });
         };
+
         // Without a view no new work can use the range, so this wait covers all work that does.
         let context = self.view.context().clone();
         context.synchronize()?;
@@ -295,6 +303,7 @@ impl AddressRange {
         let address = self.view.address();
         let mut pieces = lock(&self.reserved.pieces);
         let (_, piece) = pieces[place];
+
         // SAFETY: no view exists, and the wait above shows that all work with one is complete.
         unsafe { cu_optional!(driver, cuMemUnmap(address + at as u64, piece.bytes)) }?;
         pieces.remove(place);
@@ -406,12 +415,14 @@ impl<T: Element> GrowableBuffer<T> {
                 problem,
             });
         }
+
         let bytes = byte_len::<T>(len);
         let mapped = self.range.mapped();
         if bytes > mapped {
             let memory = PhysicalMemory::new(self.range.view.context(), bytes - mapped)?;
             self.range.map(mapped, memory)?;
         }
+
         self.len = self.len.max(len);
         Ok(())
     }
@@ -458,11 +469,13 @@ fn free_place(
             reserved.bytes
         ));
     };
+
     if !at.is_multiple_of(page) {
         return refuse(format!(
             "byte {at} is not a multiple of the page size {page}"
         ));
     }
+
     // The chunks are sorted and disjoint, so only the last one that begins before `end` can
     // overlap.
     let place = pieces.partition_point(|(other, _)| *other < end);

@@ -53,12 +53,14 @@ impl<T: Element> Pinned<T> {
                 .map(|()| pointer)
         });
         let pointer = pointer.map_err(|e| or_out_of_memory(e, context, bytes))?;
+
         // SAFETY: the driver has just allocated at least this many bytes, and nothing else refers
         // to them.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
         let host = HostPointer(pointer);
         let mut allocation = Allocation::new(context, 0, bytes, Origin::Pinned);
         allocation.host = Some(host);
+
         // The allocation exists before this call. If the call fails, its destructor frees the
         // memory.
         // SAFETY: `allocation.address` is a field that the driver may write. The pointer came from
@@ -98,6 +100,7 @@ impl<T: Element> Pinned<T> {
     pub fn read(&self, index: usize) -> T {
         let at = self.at(index);
         let mut value = zeroed::<T>(1)[0];
+
         // SAFETY: `at` has checked the index, and both have the size of an element. The device may
         // write at the same time, which the atomic reads allow.
         unsafe {

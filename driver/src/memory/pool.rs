@@ -47,6 +47,7 @@ impl MemoryPool {
     pub fn default_for(context: &Context) -> Result<Self, Error> {
         let mut raw = CUmemoryPool::NULL;
         let driver = context.driver();
+
         // SAFETY: `raw` is a local variable that the driver may write.
         unsafe {
             cu_optional!(
@@ -79,6 +80,7 @@ impl MemoryPool {
             ..CUmemPoolProps::zeroed()
         };
         let _current = context.enter()?;
+
         // SAFETY: `raw` is a local variable that the driver may write. The properties live until
         // the call returns.
         unsafe { cu_optional!(driver, cuMemPoolCreate(&mut raw, &properties)) }?;

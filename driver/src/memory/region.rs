@@ -169,6 +169,7 @@ pub(crate) fn refuse_graph_memory(region: &Region, user: &str) -> Result<(), Err
     if region.graph().is_none() {
         return Ok(());
     }
+
     let buffer = region.name();
     let user = user.to_string();
     Err(Error::GraphMemory {

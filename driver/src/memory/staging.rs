@@ -52,6 +52,7 @@ impl StagingChunk {
                 problem,
             });
         }
+
         let align = align_of::<T>();
         if !self.memory.host().addr().is_multiple_of(align) {
             let problem = format!(
@@ -63,6 +64,7 @@ impl StagingChunk {
                 problem,
             });
         }
+
         self.memory
             .cast::<u8>()?
             .view_range(0..bytes / size * size)
@@ -104,6 +106,7 @@ impl Staging {
                 problem,
             });
         }
+
         let piece = |_| {
             Ok(StagingChunk {
                 memory: Pinned::zeroed(context, bytes / 8)?,

@@ -219,6 +219,7 @@ impl<T: Element> TensorMapBuilder<T> {
         let plain = CUtensorMapInterleave::NONE;
         let l2 = CUtensorMapL2promotion::L2_128B;
         let fill = CUtensorMapFloatOOBfill::NONE;
+
         // SAFETY: `map` is a local variable that the driver may write. `check` has made sure that
         // the arrays have `rank` elements, and the strides one less.
         unsafe {
@@ -230,6 +231,7 @@ impl<T: Element> TensorMapBuilder<T> {
                 )
             )
         }?;
+
         // SAFETY: both types consist of 128 bytes of integers, so every bit pattern is valid.
         Ok(unsafe { std::mem::transmute::<CUtensorMap, TensorMap>(map) })
     }
@@ -253,6 +255,7 @@ impl<T: Element> TensorMapBuilder<T> {
                 problem,
             })
         };
+
         // The driver gets only an address and cannot check any of this against the view.
         if let Some(holds) = self
             .holds
@@ -264,6 +267,7 @@ impl<T: Element> TensorMapBuilder<T> {
                 "the kernel's tile contains {holds} elements, but the view contains {own}"
             ));
         }
+
         let rank = self.dims.len();
         if !(1..=5).contains(&rank) || self.strides.len() + 1 != rank || self.boxed.len() != rank {
             let strides = self.strides.len();
@@ -273,6 +277,7 @@ impl<T: Element> TensorMapBuilder<T> {
                  and as many in the box"
             ));
         }
+
         let inner = self.dims[0].saturating_mul(size_of::<T>() as u64);
         let reach = self.dims[1..]
             .iter()
@@ -288,6 +293,7 @@ impl<T: Element> TensorMapBuilder<T> {
                 self.dims
             ));
         }
+
         Ok(())
     }
 

@@ -17,6 +17,7 @@ pub(super) unsafe fn upload(context: &Context, to: CUdeviceptr, from: &[u8]) -> 
     let _current = context.enter()?;
     let driver = context.driver();
     let stream = context.transfer();
+
     // SAFETY: the caller guarantees `to`. `from` lives until the wait returns.
     unsafe {
         cu!(
@@ -40,6 +41,7 @@ pub(super) unsafe fn download(
     let _current = context.enter()?;
     let driver = context.driver();
     let stream = context.transfer();
+
     // SAFETY: the caller guarantees `from`. `to` lives until the wait returns.
     unsafe {
         cu!(

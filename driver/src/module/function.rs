@@ -93,6 +93,7 @@ impl Module {
         let driver = self.context().driver();
         let c_name = CString::new(name).map_err(|_| self.no_function(name))?;
         let mut raw = CUfunction::NULL;
+
         // SAFETY: `raw` is a local variable that the driver may write. `self` keeps the module
         // loaded, and the name is a C string.
         match unsafe {
@@ -104,6 +105,7 @@ impl Module {
             Err(error) if error.code == CUresult::NOT_FOUND => return Err(self.no_function(name)),
             other => other?,
         }
+
         // SAFETY: the driver returned the function for this module. The caller guarantees the
         // parameters and accesses.
         unsafe { Function::from_raw(self.clone(), raw, name, params, noncoherent) }
@@ -145,6 +147,7 @@ impl Function {
         noncoherent: BTreeSet<&'static str>,
     ) -> Result<Self, Error> {
         let _current = module.context().enter()?;
+
         // SAFETY: the caller guarantees that `raw` is of the module, which is loaded. Its context
         // is current.
         let get = |attribute| unsafe { attribute_of(module.context(), raw, attribute) };
@@ -280,6 +283,7 @@ impl Function {
         if config.has_attributes() {
             self.admit_attributes(config)?;
         }
+
         self.admit_shared(config.shared)
     }
 
@@ -305,19 +309,23 @@ impl Function {
                 return refuse("the grid is not a whole number of clusters in each dimension");
             }
         }
+
         if config.cooperative && !has(CUdevice_attribute::COOPERATIVE_LAUNCH) {
             return refuse("the device does not support cooperative launches");
         }
+
         // In a stream there are no edges, so the previous kernel is unknown here. The kernel must
         // therefore wait for it, and must not read through the non-coherent path at all.
         if config.programmatic && !self.0.waits {
             return refuse("only a kernel with griddepcontrol.wait may overlap the one before it");
         }
+
         if config.programmatic && !self.0.noncoherent.is_empty() {
             return refuse(
                 "a kernel that reads by ld.global.nc may not overlap the one before it in a stream",
             );
         }
+
         Ok(())
     }
 
@@ -329,6 +337,7 @@ impl Function {
             let axis = (0..3).find(|i| got[*i] == 0 || got[*i] > limit[*i])?;
             Some((['x', 'y', 'z'][axis], got[axis], limit[axis]))
         };
+
         // From the limits of the device to the limit of the kernel, so that the error names the
         // cause that applies to every kernel first.
         if let Some((axis, got, limit)) = beyond(config.grid, limits.grid) {
@@ -337,12 +346,14 @@ impl Function {
         if let Some((axis, got, limit)) = beyond(config.block, limits.block) {
             return self.refuse(LaunchProblem::BlockAxis { axis, got, limit });
         }
+
         if threads > limits.threads {
             return self.refuse(LaunchProblem::Block {
                 got: threads,
                 limit: limits.threads,
             });
         }
+
         let limit = self.0.max_threads;
         let registers = self.0.registers;
         self.refuse(LaunchProblem::Threads {
@@ -371,6 +382,7 @@ impl Function {
                 limit,
             }));
         }
+
         // The lock covers the check and the call. Otherwise a thread with a smaller request could
         // lower the limit that another thread has just raised.
         let settings = &self.0.settings;
@@ -382,6 +394,7 @@ impl Function {
             )?;
             settings.dynamic_shared.store(dynamic, Ordering::Release);
         }
+
         self.prefer(&mut prefers_shared)
     }
 
@@ -430,6 +443,7 @@ impl FunctionInner {
         let Some(info) = driver.api().cuFuncGetParamInfo else {
             return Ok(());
         };
+
         // The driver is not asked for parameters beyond the last, because tools such as
         // compute-sanitizer report the failing call as an error.
         let count = ptx::param_count(self.module.text(), &self.name).unwrap_or(self.params.len());
@@ -448,6 +462,7 @@ impl FunctionInner {
                     if loaded { code } else { CUresult::SUCCESS },
                 )?;
             }
+
             let declared = self.params.get(index);
             let found = loaded.then_some((offset, size));
             let expected = declared.map(|p| p.ty.place_after(end, offset));
@@ -463,8 +478,10 @@ impl FunctionInner {
                     loaded,
                 });
             }
+
             end = expected.map_or(end, |(offset, size)| offset + size);
         }
+
         Ok(())
     }
 

@@ -89,12 +89,15 @@ impl Module {
                 .map(named)
                 .collect());
         }
+
         let mut count = 0;
+
         // SAFETY: `count` is a local variable that the driver may write. `self` keeps the module
         // loaded.
         unsafe { cu_optional!(driver, cuModuleGetFunctionCount(&mut count, self.raw())) }?;
         let mut functions = vec![CUfunction::NULL; count as usize];
         let to = functions.as_mut_ptr();
+
         // SAFETY: the array has `count` elements. `self` keeps the module loaded.
         unsafe { cu_optional!(driver, cuModuleEnumerateFunctions(to, count, self.raw())) }?;
         functions
@@ -106,9 +109,11 @@ impl Module {
     fn listed(&self, function: CUfunction) -> Result<ListedKernel, Error> {
         let driver = self.context().driver();
         let mut name = std::ptr::null::<c_char>();
+
         // SAFETY: `name` is a local variable that the driver may write. The function is of this
         // module.
         unsafe { cu_optional!(driver, cuFuncGetName(&mut name, function)) }?;
+
         // SAFETY: the driver returned a C string that lives as long as the module.
         let name = unsafe { CStr::from_ptr(name) }
             .to_string_lossy()
@@ -163,6 +168,7 @@ impl Module {
         let mut address = 0;
         let mut bytes = 0;
         let _current = self.context().enter()?;
+
         // SAFETY: both numbers are local variables that the driver may write. `self` keeps the
         // module loaded, and the name is a C string.
         let found = unsafe {
@@ -175,6 +181,7 @@ impl Module {
             Err(error) if error.code == CUresult::NOT_FOUND => return Err(missing()),
             other => other?,
         }
+
         // SAFETY: the variable is part of the module, and the buffer keeps the module loaded.
         let all = unsafe { Buffer::<u8>::from_raw(self.context(), address, bytes, self.clone()) };
         all.labelled(name).cast()
@@ -229,6 +236,7 @@ impl<'c> Linker<'c> {
         let values = values.as_mut_ptr();
         let _current = context.enter()?;
         let driver = context.driver();
+
         // SAFETY: `linker.raw` is a field that the driver may write. The log buffer is boxed and
         // lives until the linker is destroyed.
         unsafe { cu_optional!(driver, cuLinkCreate_v2(2, options, values, &mut linker.raw)) }?;
@@ -246,6 +254,7 @@ impl<'c> Linker<'c> {
         let nulls = std::ptr::null_mut();
         let _current = self.context.enter()?;
         let driver = self.context.driver();
+
         // SAFETY: the text ends with NUL and lives until the call returns, in which the driver
         // copies it.
         let added = unsafe {
@@ -264,10 +273,12 @@ impl<'c> Linker<'c> {
         let mut size = 0;
         let _current = self.context.enter()?;
         let driver = self.context.driver();
+
         // SAFETY: both are local variables that the driver may write.
         let linked =
             unsafe { cu_optional!(driver, cuLinkComplete(self.raw, &mut image, &mut size)) };
         linked.map_err(|error| self.fault(error.into()))?;
+
         // SAFETY: the driver returned an image of `size` bytes, which lives until the linker is
         // destroyed at the end of this function.
         Ok(unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) }.to_vec())
@@ -286,7 +297,9 @@ impl Drop for Linker<'_> {
         if self.raw.is_null() {
             return;
         }
+
         let driver = self.context.driver();
+
         // SAFETY: this value owned the linker, which is not used afterwards.
         if let Err(error) = unsafe { cu_optional!(driver, cuLinkDestroy(self.raw)) } {
             log_event!(warn, %error, "linker not destroyed");

@@ -84,6 +84,7 @@ impl JitOptions {
         if self.line_info {
             pairs.push((CUjit_option::GENERATE_LINE_INFO, number(1)));
         }
+
         pairs
     }
 }

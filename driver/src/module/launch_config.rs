@@ -165,21 +165,25 @@ impl LaunchConfig {
                 [word(x, y), word(z, 0)],
             );
         }
+
         if self.cooperative {
             add(CUlaunchAttributeID::COOPERATIVE, [1, 0]);
         }
+
         if self.programmatic {
             add(
                 CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION,
                 [1, 0],
             );
         }
+
         if let Some(priority) = self.priority {
             add(CUlaunchAttributeID::PRIORITY, [word(priority as u32, 0), 0]);
         }
         if self.remote_domain {
             add(CUlaunchAttributeID::MEM_SYNC_DOMAIN, [1, 0]);
         }
+
         all
     }
 }

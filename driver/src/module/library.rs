@@ -168,11 +168,13 @@ impl Library {
                 .map(named)
                 .collect());
         }
+
         // SAFETY: `count` is a local variable that the driver may write. `self` keeps the library
         // loaded.
         unsafe { cu_optional!(driver, cuLibraryGetKernelCount(&mut count, self.0.raw)) }?;
         let mut kernels = vec![CUkernel::NULL; count as usize];
         let to = kernels.as_mut_ptr();
+
         // SAFETY: the array has `count` elements. `self` keeps the library loaded.
         unsafe { cu_optional!(driver, cuLibraryEnumerateKernels(to, count, self.0.raw)) }?;
         kernels
@@ -184,17 +186,21 @@ impl Library {
     fn listed(&self, kernel: CUkernel) -> Result<ListedKernel, Error> {
         let driver = &self.0.driver;
         let mut name = std::ptr::null::<c_char>();
+
         // SAFETY: `name` is a local variable that the driver may write. The kernel is of this
         // library.
         unsafe { cu_optional!(driver, cuKernelGetName(&mut name, kernel)) }?;
+
         // SAFETY: the driver returned a C string that lives as long as the library.
         let name = unsafe { CStr::from_ptr(name) }
             .to_string_lossy()
             .into_owned();
         let known = crate::module::ptx::param_count(self.text(), &name).unwrap_or(usize::MAX);
+
         // The driver reports parameters only while some context is current, and any context will
         // do.
         let mut current = CUcontext::NULL;
+
         // SAFETY: `current` is a local variable that the driver may write.
         unsafe { cu!(driver, cuCtxGetCurrent(&mut current)) }?;
         let param_info = driver
@@ -237,6 +243,7 @@ impl Library {
                 ours: context.to_string(),
             });
         }
+
         // Declared before the guard, so that it is dropped after the guard. The destructor of a
         // last share of a module may use this library again.
         let known: Vec<Module>;
@@ -245,9 +252,11 @@ impl Library {
         if let Some(known) = known.iter().find(|module| module.context().same(context)) {
             return Ok(known.clone());
         }
+
         modules.retain(WeakModule::is_kept);
         let _current = context.enter()?;
         let mut raw = CUmodule::NULL;
+
         // SAFETY: `raw` is a local variable that the driver may write. `self` keeps the library
         // loaded.
         unsafe { cu_optional!(driver, cuLibraryGetModule(&mut raw, self.0.raw)) }.map_err(

@@ -330,6 +330,7 @@ pub(crate) fn with_options<R>(
         options.push(option);
         values.push(value);
     }
+
     let result = call(
         options.len() as u32,
         options.as_mut_ptr(),
@@ -368,6 +369,7 @@ pub(crate) fn check_version(driver: &Driver, header: &Header) -> Result<(), Modu
             driver: format!("{}.{}", driver.0, driver.1),
         });
     }
+
     Ok(())
 }
 

@@ -51,6 +51,7 @@ impl Function {
         let mut blocks = 0;
         let block = signed(block);
         let shared = dynamic_shared as usize;
+
         // SAFETY: `blocks` is a local variable that the driver may write. `self` keeps the
         // function's module loaded.
         unsafe {
@@ -101,6 +102,7 @@ impl Function {
         let limit = signed(limit);
         let raw = self.raw();
         let shared = dynamic_shared as usize;
+
         // SAFETY: both numbers are local variables that the driver may write. `self` keeps the
         // function's module loaded. Without a callback the shared memory is the same for all sizes.
         unsafe {
@@ -121,6 +123,7 @@ impl Function {
                 "no block of the kernel fits on a multiprocessor",
             )));
         }
+
         Ok(SuggestedBlock {
             threads: threads as u32,
             blocks: blocks as u32,
@@ -142,6 +145,7 @@ impl Function {
         let mut bytes = 0;
         let blocks = signed(blocks_per_sm);
         let block = signed(block);
+
         // SAFETY: `bytes` is a local variable that the driver may write. `self` keeps the
         // function's module loaded.
         unsafe {
@@ -164,6 +168,7 @@ impl Function {
         if config.cluster.is_none() {
             return Err(self.refuse(LaunchProblem::Attribute("the launch has no clusters")));
         }
+
         self.admit(config)?;
         let _current = self.context().enter()?;
         let driver = self.context().driver();

@@ -65,6 +65,7 @@ pub(crate) fn runs_on(target: &str, (major, minor): (u32, u32)) -> bool {
     let Ok(sm) = digits.parse::<u32>() else {
         return true;
     };
+
     let device = 10 * major + minor;
     match &number[digits.len()..] {
         "" => sm <= device,
@@ -94,6 +95,7 @@ pub(crate) fn has_instruction(ptx: &str, kernel: &str, instruction: &str) -> boo
     let Some(entry) = entries(ptx).into_iter().find(|name| *name == kernel) else {
         return false;
     };
+
     let after = &ptx[entry.as_ptr().addr() - ptx.as_ptr().addr()..];
     let body = &after[..after.find(".entry").unwrap_or(after.len())];
     body.lines().any(|line| {
@@ -136,6 +138,7 @@ impl Parameter {
                 .position(|w| *w == word)
                 .and_then(|i| words.get(i + 1))
         };
+
         // With `.ptr`, an `.align` describes the memory that the pointer refers to.
         let pointer = words.contains(&".ptr");
         let ty = words
@@ -190,6 +193,7 @@ pub(crate) fn param_count(ptx: &str, kernel: &str) -> Option<usize> {
 /// Returns the text between the parentheses after a kernel's name, without comments.
 fn parameter_list(ptx: &str, kernel: &str) -> Option<String> {
     let entry = entries(ptx).into_iter().find(|name| *name == kernel)?;
+
     // `entry` is a slice of `ptx`, so the difference of the addresses is its offset in the text.
     let after = &ptx[entry.as_ptr().addr() - ptx.as_ptr().addr() + entry.len()..];
     let list = after.trim_start().strip_prefix('(')?;
@@ -227,6 +231,7 @@ fn source_of(ptx: &str, number: usize) -> Option<String> {
     let mut words = loc.split_whitespace();
     let file = words.next()?;
     let line = words.next()?;
+
     // `.loc` refers to its file by the index that a `.file` directive declares.
     let named = |l: &str| {
         let (index, name) = l.trim().strip_prefix(".file")?.trim().split_once('"')?;

@@ -78,6 +78,7 @@ impl Stream {
                 }
             })
         };
+
         // Memory that was returned in the order of other streams is available only when they have
         // reached that point. A wait makes it available.
         let mut result = call();
@@ -86,6 +87,7 @@ impl Stream {
             let _ = unreported(|| context.synchronize());
             result = call();
         }
+
         result.map_err(|error| match error {
             Error::Driver(error) => or_out_of_memory(error, context, bytes),
             other => other,
@@ -93,6 +95,7 @@ impl Stream {
         let origin = Origin::Stream(self.progress().clone());
         let allocation = Allocation::new(context, address, bytes, origin);
         let buffer = Buffer(View::whole(Arc::new(allocation)));
+
         // The allocation counts as a write. Other streams must therefore be ordered after it.
         self.admit_as(at, std::iter::once((buffer.region(), Access::Write)))?;
         Ok(buffer)

@@ -17,6 +17,7 @@ impl<T: Element> Boxed<'_, T> {
     fn place(&self, what: &'static str, extent: [usize; 3]) -> Result<BoxBounds, Error> {
         let [x, y, z] = self.origin;
         let [width, height, depth] = extent;
+
         // A box must not wrap around the end of a row, nor around the end of a slice. A box within
         // the first slice may extend past its height, because no other slice follows in that
         // layout.
@@ -44,6 +45,7 @@ impl<T: Element> Boxed<'_, T> {
             (_, false) => None,
         };
         let pitch = self.pitch.checked_mul(T::TYPE.size());
+
         // A slice must have fewer bytes than the address space, so that no product overflows here
         // or in the driver.
         let pitch = pitch.filter(|pitch| pitch.checked_mul(self.height).is_some());
@@ -58,6 +60,7 @@ impl<T: Element> Boxed<'_, T> {
             );
             return Err(Error::Transfer { what, problem });
         };
+
         Ok(BoxBounds {
             region: view.region().clone(),
             pitch,
@@ -103,6 +106,7 @@ impl Work {
         let extent = or_nothing(extent);
         let place = to.place(WHAT, extent)?;
         let [columns, height, depth] = extent;
+
         // The driver knows a pitch but no slices. Three kinds of boxes have rows at one distance: a
         // single slice, one row of each slice, and all rows of each slice.
         let (pitch, rows) = match (height, depth) {
@@ -166,6 +170,7 @@ pub(crate) fn box_copy<T: Element>(
     let extent = or_nothing(extent);
     let from = from.place(WHAT, extent)?;
     let to = to.place(WHAT, extent)?;
+
     // Boxes such as columns of one matrix overlap as ranges and share no element. The exact test
     // runs only if the ranges overlap.
     if from.region.overlaps(&to.region) && overlap(&from, &to, extent, T::TYPE) {
@@ -175,6 +180,7 @@ pub(crate) fn box_copy<T: Element>(
             problem,
         });
     }
+
     let [width, height, depth] = extent;
     let shape = CopyShape {
         extent: [width * T::TYPE.size(), height, depth],
@@ -197,10 +203,12 @@ fn overlap(
     if (a.pitch, a.height) != (b.pitch, b.height) || a.pitch == 0 {
         return true;
     }
+
     let signed = |n: usize| i128::try_from(n).unwrap_or(i128::MAX);
     let apart = i128::from(b.region.address()) - i128::from(a.region.address());
     let row = signed(a.pitch);
     let slice = signed(a.pitch) * signed(a.height.max(1));
+
     // The distance of the corners is a combination of slices, rows and bytes. With the quotient
     // rounded down or up, the remainder is less than one slice or row in size. Other combinations
     // leave a larger remainder, so they cannot be within the extent.

@@ -19,10 +19,12 @@ impl Stream {
             window.expect_on(self.context().device())?;
             value.words[..4].copy_from_slice(&window.words());
         }
+
         let _current = self.context().enter()?;
         let driver = self.context().driver();
         let raw = self.raw();
         let id = CUlaunchAttributeID::ACCESS_POLICY_WINDOW;
+
         // SAFETY: `self` shares the stream, and `value` lives until the call returns.
         Ok(unsafe { cu_optional!(driver, cuStreamSetAttribute(raw, id, &value)) }?)
     }
@@ -37,6 +39,7 @@ impl Stream {
         let driver = self.context().driver();
         let raw = self.raw();
         let id = CUlaunchAttributeID::ACCESS_POLICY_WINDOW;
+
         // SAFETY: `self` shares the stream, and `value` is a local variable that the driver may
         // write.
         unsafe { cu_optional!(driver, cuStreamGetAttribute(raw, id, &mut value)) }?;

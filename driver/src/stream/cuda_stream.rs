@@ -155,6 +155,7 @@ impl Stream {
         let point = self.begin("waiting for the stream")?.point();
         let current = self.context().enter()?;
         let driver = self.context().driver();
+
         // SAFETY: the stream is alive, because `self` shares it.
         let waited = unsafe { cu!(driver, cuStreamSynchronize(self.raw())) };
         self.context().waited_by_holder(
@@ -179,6 +180,7 @@ impl Stream {
         let point = self.begin("asking for the stream")?.point();
         let _current = self.context().enter()?;
         let driver = self.context().driver();
+
         // SAFETY: the stream is alive, because `self` shares it. A query changes nothing.
         match unsafe { (driver.api().cuStreamQuery)(self.raw()) } {
             CUresult::NOT_READY => Ok(false),
@@ -206,6 +208,7 @@ impl Stream {
     /// - [`Error::Driver`] if the driver cannot queue the wait.
     pub fn wait(&self, event: &Event) -> Result<(), Error> {
         event.expect_in(self.context(), "a stream")?;
+
         // The event stays locked until the clocks are joined. Otherwise it could be recorded again
         // between the driver's wait and `join`, and the stream would take over the wrong clock.
         let submission = self.begin("waiting for an event")?;
@@ -215,6 +218,7 @@ impl Stream {
                 what: "a stream's wait for it",
             });
         }
+
         submission.enqueue(|driver| {
             // SAFETY: the references share the stream and the event, which are of one context.
             unsafe { cu!(driver, cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
@@ -222,6 +226,7 @@ impl Stream {
         if let RecordedPoint::Recorded(.., clock) = recorded.place() {
             self.context().order().join(self.0.progress.slot, clock);
         }
+
         Ok(())
     }
 
@@ -329,6 +334,7 @@ impl Stream {
         if region.bytes() == 0 {
             return self.begin(what).map(drop);
         }
+
         // Everything that can fail comes before the copy. Between the copy and the wait nothing may
         // return early, because the copy uses memory of the caller.
         let _waiting = self.0.progress.waiting();
@@ -337,6 +343,7 @@ impl Stream {
         submission.admit(std::iter::once((region, access)))?;
         let mut clock = VectorClock::new();
         let queued = submission.give(copy, &mut clock)?;
+
         // SAFETY: the stream is alive, because `self` shares it. The guard `_waiting` keeps it from
         // beginning a capture.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
@@ -430,6 +437,7 @@ pub(crate) fn last_captured_node(stream: &Stream) -> Result<Option<CUgraphNode>,
     let _current = stream.context().enter()?;
     let driver = stream.context().driver();
     let raw = stream.raw();
+
     // SAFETY: all of these are local variables that the driver may write. The graph handle is not
     // used.
     unsafe {
@@ -448,6 +456,7 @@ pub(crate) fn last_captured_node(stream: &Stream) -> Result<Option<CUgraphNode>,
     if count != 1 || after.is_null() {
         return Ok(None);
     }
+
     // SAFETY: the driver returned an array of one node, which is valid until the next call on the
     // stream.
     Ok(Some(unsafe { *after }))
@@ -516,6 +525,7 @@ impl Submission<'_> {
                 .order()
                 .fill(clock, self.stream.0.progress.slot, queued);
         }
+
         Ok(queued)
     }
 

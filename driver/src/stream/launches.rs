@@ -92,9 +92,11 @@ unsafe fn call(
         // SAFETY: the caller fulfills the same obligations.
         return unsafe { call_with_attributes(driver, function, config, stream, params) };
     }
+
     let function = function.raw();
     let raw = stream.raw();
     let extra = std::ptr::null_mut();
+
     // SAFETY: the references keep function and stream alive, which were checked to be of one
     // context. The caller guarantees the arguments.
     unsafe {
@@ -132,6 +134,7 @@ unsafe fn call_with_attributes(
     };
     let raw = function.raw();
     let extra = std::ptr::null_mut();
+
     // SAFETY: the references keep function and stream alive, which were checked to be of one
     // context. The attributes live until the call returns. The caller guarantees the arguments.
     unsafe { cu_optional!(driver, cuLaunchKernelEx(&launch, raw, params, extra)) }

@@ -49,6 +49,7 @@ impl Context {
         let mut greatest = 0;
         let _current = self.enter()?;
         let driver = self.driver();
+
         // SAFETY: both numbers are local variables that the driver may write.
         unsafe {
             cu_optional!(
@@ -73,6 +74,7 @@ impl Stream {
         Self::add(context, StreamOrigin::Here, || {
             let mut raw = CUstream::NULL;
             let flags = CUstream_flags::NON_BLOCKING;
+
             // SAFETY: `raw` is a local variable that the driver may write.
             unsafe {
                 cu_optional!(

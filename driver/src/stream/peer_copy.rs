@@ -28,6 +28,7 @@ impl Stream {
         to.region().expect_in(self.context(), "a stream")?;
         self.expect_driver_of(from.region())?;
         refuse_graph_memory(from.region(), "a copy from another device")?;
+
         // For the other context this is a host copy: it is registered there before the wait, so
         // that work queued later and in conflict with it is refused.
         let _copy = from

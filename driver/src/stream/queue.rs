@@ -281,6 +281,7 @@ impl Work {
                 problem: format!("{from} and {to} overlap"),
             });
         }
+
         Ok(Self::Copy(MemoryCopy::new(from, to, None)))
     }
 
@@ -457,6 +458,7 @@ impl MemoryCopy {
         if bytes == 0 {
             return Ok(());
         }
+
         if self.0.shape.is_some() {
             let params = memcpy_params(self);
             // SAFETY: both regions are live, belong to the stream's context, and contain the box,
@@ -464,6 +466,7 @@ impl MemoryCopy {
             // work.
             return unsafe { cu_optional!(driver, cuMemcpy3DAsync_v2(&params, raw)) };
         }
+
         // SAFETY: both regions are live, have this size and belong to the stream's context. They
         // are freed only after the stream has completed this work.
         unsafe {
@@ -534,6 +537,7 @@ impl MemoryFill {
         if count == 0 {
             return Ok(());
         }
+
         if let Some(FillShape {
             pitch,
             columns,
@@ -562,6 +566,7 @@ impl MemoryFill {
                 }
             };
         }
+
         // SAFETY: the region is live, has this size and belongs to the stream's context. It is
         // freed only after the stream has completed this work.
         unsafe {
@@ -581,6 +586,7 @@ impl MemoryFill {
 pub(crate) fn memcpy_params(copy: &MemoryCopy) -> CUDA_MEMCPY3D_v2 {
     let from = copy.from();
     let to = copy.to();
+
     // A contiguous copy is a box of a single row.
     let mut params = CUDA_MEMCPY3D_v2 {
         srcMemoryType: CUmemorytype::DEVICE,
@@ -601,15 +607,18 @@ pub(crate) fn memcpy_params(copy: &MemoryCopy) -> CUDA_MEMCPY3D_v2 {
         [params.srcPitch, params.srcHeight] = *from;
         [params.dstPitch, params.dstHeight] = *to;
     }
+
     if let Some(host) = from.host() {
         params.srcMemoryType = CUmemorytype::HOST;
         params.srcHost = host;
         params.srcDevice = 0;
     }
+
     if let Some(host) = to.host() {
         params.dstMemoryType = CUmemorytype::HOST;
         params.dstHost = host;
         params.dstDevice = 0;
     }
+
     params
 }

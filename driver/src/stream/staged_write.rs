@@ -28,12 +28,14 @@ impl Staging {
         if size_of::<T>() == 0 {
             return Ok(());
         }
+
         let mut start = 0;
         while start < to.len() {
             let piece = &self.pieces[self.next];
             let from = piece.elements::<T>(to)?;
             let range = start..to.len().min(start + from.len());
             piece.copied.synchronize()?;
+
             // SAFETY: the staging owns the memory, and the wait above shows that the device has
             // read it. `elements` has checked size and alignment, and every bit pattern is a valid
             // element.
@@ -44,14 +46,17 @@ impl Staging {
                 &from.view_range(0..range.len()),
                 &to.view_range(range.clone()),
             )?)?;
+
             // Without the event the chunk could be filled again while the device still reads it.
             if let Err(error) = piece.copied.record(stream) {
                 stream.synchronize()?;
                 return Err(error);
             }
+
             self.next = (self.next + 1) % self.pieces.len();
             start = range.end;
         }
+
         Ok(())
     }
 

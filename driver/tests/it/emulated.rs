@@ -121,6 +121,7 @@ fn a_graph_by_hand_forks_joins_and_takes_new_arguments() {
     for _ in 0..3 {
         exec.launch(&bench.stream).unwrap();
     }
+
     bench.expect("as built", |x| (x + 1.0) * (x + 2.0));
 
     exec.set_args(left, &bench.add, bench.add(&bench.a, &bench.b, 10.0))
@@ -268,6 +269,7 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
              stream first"
         );
         let wait = bench.context.driver().api().cuStreamWaitEvent;
+
         // SAFETY: stream and event are alive. This is what the safe call refuses: the stream
         // captures from here on.
         let drawn_in = bench
@@ -280,6 +282,7 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
             "add: the stream captures; push work into the queue of the capture, or fork it"
         );
         let fill = bench.context.driver().api().cuMemsetD8Async;
+
         // SAFETY: the stream is alive and the buffer of that size; what is captured never runs.
         let captured = bench
             .context
@@ -349,6 +352,7 @@ fn an_update_takes_new_arguments_and_refuses_another_form() {
         }
         other => panic!("{other:?}"),
     }
+
     exec.launch(&bench.stream).unwrap();
     bench.expect("as before the refusal", |x| (x + 5.0) * (x + 6.0));
 }
@@ -399,11 +403,13 @@ fn every_sort_of_node_does_its_work_in_order() {
         bench.stream.synchronize().unwrap();
         assert_eq!(calls.load(Ordering::Relaxed), round);
     }
+
     assert_eq!(
         pinned.to_vec(),
         (0..N).map(|i| i as f32 + 1.0).collect::<Vec<_>>()
     );
     drop(exec);
+
     // Captures of other tests hold destructors back.
     let is_gone = || {
         std::thread::yield_now();
@@ -463,6 +469,7 @@ fn parameters_are_compared_with_the_module() {
     let n = Parameter::value::<u32>("n");
     let p = Parameter::buffer::<f32>("p", Access::Read);
     let q = Parameter { name: "q", ..n };
+
     // SAFETY: the kernel does nothing, so that no launch of it can do harm.
     let declared = |params: &[Parameter]| unsafe { module.function("takes", params) };
     assert!(declared(&[p, n]).is_ok());

@@ -110,11 +110,13 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
         let Err(Error::Driver(error)) = stream.synchronize() else {
             panic!("no fault")
         };
+
         assert_eq!(error.code, CUresult::ILLEGAL_ADDRESS);
         let text = error.to_string();
         for part in ["asynchronous", "too_far", "input", "faults.rs"] {
             assert!(text.contains(part), "no {part} in {text}");
         }
+
         assert!(
             Buffer::<u8>::zeroed(&context, 1).is_err(),
             "the context is lost"
@@ -137,14 +139,17 @@ fn a_fault_keeps_its_story_for_the_wait() {
         let (x, y) = buffers(&context);
         stream.launch(&kernel, args(&x, &y)).unwrap();
         let current = context.enter().unwrap();
+
         // SAFETY: the stream is alive; a query changes nothing.
         while unsafe { (warpwright_cuda_emu::api().cuStreamQuery)(stream.raw()) }
             == CUresult::NOT_READY
         {}
+
         drop((current, x, y));
         let Err(Error::Driver(error)) = stream.synchronize() else {
             panic!("no fault")
         };
+
         assert!(error.to_string().contains("too_far"), "{error}");
     });
 }
@@ -162,6 +167,7 @@ fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
         let refused = graph.instantiate().unwrap_err().to_string();
         let wanted = "instantiating it: node 0 (add) and node 1 (add) touch bytes 0 to 256 of ";
         assert!(refused.starts_with(wanted), "{refused}");
+
         // SAFETY: the emulator finds the race, and no result is used.
         let mut exec = unsafe { graph.instantiate_with_races(Instantiate::default()) }.unwrap();
         exec.launch(&stream).unwrap();

@@ -120,6 +120,7 @@ fn every_argument_arrives_however_many_there_are() -> Result<(), Error> {
     let _alone = alone();
     let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     let stream = Stream::new(&context)?;
+
     // SAFETY: the program reads and writes one element of each buffer, and the contract refuses
     // empty ones.
     let many = unsafe { Kernel::load(&context, Many) }?;

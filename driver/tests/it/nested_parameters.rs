@@ -75,6 +75,7 @@ fn bench() -> (Context, Kernel<Scale>, [Buffer<f32>; 2]) {
         .unwrap()
         .labelled("x");
     let y = Buffer::zeroed(&context, 100).unwrap().labelled("y");
+
     // SAFETY: the program stays within its range.
     let scale = unsafe { Kernel::load(&context, Scale) }.unwrap();
     (context, scale, [x, y])

@@ -71,6 +71,7 @@ impl Bench {
             Parameter::buffer::<f32>("x", Access::Read),
             Parameter::buffer::<f32>("y", Access::Write),
         ];
+
         // SAFETY: the kernels take these parameters, and a block of N threads stays within N
         // elements.
         let function = |name| unsafe { module.function(name, &params) }.unwrap();
@@ -196,6 +197,7 @@ fn a_chain_can_be_parted() {
         recorder.record(bench.up(&bench.waits)).unwrap();
         recorder.record(bench.down(&bench.waits)).unwrap();
     }
+
     assert_eq!(
         kinds(&recorder.finish()),
         [(0, 1, Programmatic), (1, 2, Full), (2, 3, Programmatic)]
@@ -354,6 +356,7 @@ fn shared_memory_decides_how_many_blocks_fit() {
             "{shared} bytes"
         );
     }
+
     assert_eq!(
         text(
             bench

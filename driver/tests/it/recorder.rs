@@ -44,6 +44,7 @@ impl Bench {
             let (from, to) = (self.view(from), self.view(to));
             return self.recorder.copy(&from, &to).unwrap();
         }
+
         let (from, to) = step.split_once('>').unwrap();
         let to = self.view(to);
         let n = to.len() as u32;
@@ -134,6 +135,7 @@ fn edges_follow_from_reads_and_writes_and_are_the_fewest() {
         for s in &steps {
             bench.push(s);
         }
+
         let graph = bench.recorder.finish();
         let mut edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
         edges.sort_unstable();
@@ -180,6 +182,7 @@ fn random_work_has_no_race_and_no_edge_too_many() {
             bench.push(&format!("{x}>{y}"));
         }
     }
+
     let graph = bench.recorder.finish();
     assert!(graph.races().is_empty());
     let edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();

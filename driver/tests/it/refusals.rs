@@ -100,6 +100,7 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
     ] {
         assert_eq!(got, wanted);
     }
+
     assert_eq!(count("cuLaunchKernel"), 0);
 }
 
@@ -129,6 +130,7 @@ fn shared_memory_beyond_the_default_is_opted_in_once() {
         )
         .unwrap();
     }
+
     assert_eq!(
         count("cuFuncSetAttribute"),
         2,
@@ -176,6 +178,7 @@ fn one_device_is_one_context_and_what_was_current_comes_back() {
         let _buffer = Buffer::<u8>::zeroed(&a, 10).unwrap();
         assert_eq!(state(|s| s.current.clone()), [before]);
     }
+
     assert_eq!(
         (
             count("cuDevicePrimaryCtxRetain"),
@@ -282,6 +285,7 @@ fn a_missing_kernel_lists_those_there_are() {
     )
     .unwrap();
     fail("cuModuleGetFunction", CUresult::NOT_FOUND);
+
     // SAFETY: there is no such kernel to launch.
     let missing = unsafe { module.function("three", &[]) };
     assert!(text(missing).starts_with("module: no kernel three; the PTX defines one, two ["));

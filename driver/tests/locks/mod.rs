@@ -110,6 +110,7 @@ impl Thread {
         if self.pick(2) == 0 {
             return Work::copy(&a, &b).ok();
         }
+
         let args = vec![HostArg::from(a), HostArg::from(b)];
         Launch::new(&self.world.kernel, LaunchConfig::line(1, 1), args)
             .ok()

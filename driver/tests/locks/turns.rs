@@ -76,6 +76,7 @@ impl Turns {
             let turns = turns.clone();
             std::thread::spawn(move || turns.work(thread, job));
         }
+
         let goes_on = |state: &mut State| state.problem.is_none() && !state.is_over();
         let waited = turns
             .changed
@@ -97,6 +98,7 @@ impl Turns {
         if let Err(panic) = done {
             state.problem.get_or_insert(text_of(&*panic));
         }
+
         state.threads[thread] = At::Over;
         state.somebody_goes_on();
         self.choose(&mut state);
@@ -127,6 +129,7 @@ impl Turns {
         } else if !state.is_over() && state.problem.is_none() {
             state.problem = Some(format!("a deadlock: {:?}", state.threads));
         }
+
         self.changed.notify_all();
     }
 
@@ -143,6 +146,7 @@ impl Turns {
         if state.steps > MOST_STEPS {
             state.problem = Some(format!("no end: {:?}", state.threads));
         }
+
         let mut gives_way = state.gives_way_now();
         loop {
             if gives_way || state.problem.is_some() {
@@ -254,6 +258,7 @@ pub(super) fn before_write<T>(lock: &RwLock<T>) {
             (false, None) => wanted.push(address(lock)),
             _ => {}
         }
+
         asked = !free;
         free
     });

@@ -43,6 +43,7 @@ fn a_body_without_its_node_is_refused() {
             .unwrap();
         let mut exec = graph.instantiate().unwrap();
         let (inner, priority) = (inner.unwrap(), NodeAttribute::Priority(0));
+
         // Clones of the graph's and of the exec's, of the body and of the body within it.
         let kept = conditional(&graph.nodes()[node.index()]);
         let of_exec = conditional(&exec.nodes()[node.index()]);
@@ -51,6 +52,7 @@ fn a_body_without_its_node_is_refused() {
         for (body, node) in [(&kept, first), (&of_exec, first), (&nested, inner)] {
             body.bodies()[0].attribute(node, priority).unwrap();
         }
+
         graph.remove_node(node).unwrap();
         for (body, node) in [(&kept, first), (&of_exec, first), (&nested, inner)] {
             let body = &body.bodies()[0];
@@ -67,12 +69,14 @@ fn a_body_without_its_node_is_refused() {
                     "{refused}"
                 );
             }
+
             // What needs no call is still there.
             assert!(
                 body.races().is_empty() && !body.nodes().is_empty() && body.dot().contains("add")
             );
             assert_eq!(body.programmatic_edges(), 0);
         }
+
         // The exec was made before and still runs. Its node cannot be changed any more.
         x.write(&[5.0; N]).unwrap();
         drop(graph);
@@ -122,6 +126,7 @@ fn a_body_of_a_graph_that_a_capture_took_is_refused() {
         let node = graph.if_then(&[], condition, build).unwrap();
         let kept = conditional(&graph.nodes()[node.index()]);
         let first = kept.bodies()[0].nodes()[0].id();
+
         // A capture into the graph that the driver ends leaves it to the driver.
         let failed = capture_into(graph, &[node], &stream, CaptureMode::ThreadLocal, |_| {
             let code = context.run(|| {

@@ -36,6 +36,7 @@ fn a_graph_launched_into_a_capture_keeps_its_functions_and_memory() {
         let mut exec = graph.instantiate().unwrap();
         let captured = capture(&stream, CaptureMode::Relaxed, |_| exec.launch(&stream)).unwrap();
         drop((exec, graph, x));
+
         // Memory that is free is given out again: whoever still names it reads something else.
         let _other: Vec<_> = (0..8)
             .map(|_| Buffer::from_slice(&context, &[9.0; N]).unwrap())

@@ -90,6 +90,7 @@ fn drop_in_order(order: &[usize], run_after: usize) -> (Arc<AtomicUsize>, String
         names.push(name);
         drop(thing);
     }
+
     (ran, names.join(", "))
 }
 
@@ -137,6 +138,7 @@ fn dropped_in_flight_on_the_emulator_the_results_are_right() {
                 drop(things.remove(code % things.len()));
                 code /= 5;
             }
+
             hold.open();
             assert_eq!(result.to_vec().unwrap(), [round as f32 + 11.0; N]);
         }

@@ -21,6 +21,7 @@ fn an_event_that_a_graph_records_says_nothing_of_the_stream_before() {
     let buffer = Buffer::<u8>::uninit(&context, N).unwrap();
     one.fill(&buffer, 1).unwrap();
     event.record(&one).unwrap();
+
     // The graph moves the event into the other stream, which has nothing to do with the fill.
     exec.launch(&two).unwrap();
     event.synchronize().unwrap();
@@ -61,6 +62,7 @@ fn an_event_that_two_threads_record_orders_what_the_driver_orders() {
                 one.launch(&add, args(&x, &y, 1.0)).unwrap();
                 event.record(&one).unwrap();
                 three.wait(&event).unwrap();
+
                 // Either the event was still that of the first stream, or this is refused.
                 match three.read(&y) {
                     Ok(y) => assert_eq!(y, [round as f32 + 1.0; N]),

@@ -45,6 +45,7 @@ thread_local! {
 /// Leaves a buffer, a stream and a launch to the end of the thread, and lets a kernel fail.
 fn fail_and_keep(context: &Context, fails: bool) {
     let stream = Stream::new(context).unwrap();
+
     // SAFETY: it writes where it must not, which faults on the emulator.
     let kernel: Kernel<Beside> = unsafe {
         Kernel::load(
@@ -87,6 +88,7 @@ fn a_buffer_in_a_thread_local_survives_a_fault() {
             let stream = Stream::new(&context).unwrap();
             let x = Buffer::from_slice(&context, &[1.0; N]).unwrap();
             let y = Buffer::zeroed(&context, N).unwrap();
+
             // SAFETY: it writes where it must not, which faults on the emulator.
             let kernel: Kernel<Beside> =
                 unsafe { Kernel::load(&context, Beside { by: N as u32 }) }.unwrap();

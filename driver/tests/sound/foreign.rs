@@ -26,6 +26,7 @@ const TAKES_A_MAP: &str = "
 fn bytes_are_no_tensor_map() {
     emulator(|context| {
         let module = Module::load(&context, TAKES_A_MAP).unwrap();
+
         // SAFETY: the kernel has this parameter and does nothing.
         let takes =
             unsafe { module.function("takes_a_map", &[Parameter::value::<TensorMap>("map")]) }
@@ -60,6 +61,7 @@ fn bytes_are_no_tensor_map() {
                 "{what}: {text}"
             );
         }
+
         // Nor does a kernel that is declared with such a type become one that takes maps.
         // SAFETY: as above.
         let other = unsafe { module.function("takes_a_map", &[Parameter::value::<Forged>("map")]) }
@@ -75,8 +77,10 @@ fn an_array_of_numbers_has_no_tensor_map_of_numbers() {
         let x = Buffer::<f32>::zeroed(&context, 64).unwrap();
         let none = x.cast::<[f32; 0]>().unwrap();
         let four = x.cast::<[f32; 4]>().unwrap();
+
         // SAFETY: no kernel takes the maps.
         let encode = |result: Result<TensorMap, Error>| text(result);
+
         // SAFETY: as above.
         unsafe {
             // Of elements without a size any number seems to fit into the view.
@@ -136,6 +140,7 @@ fn things_of_two_drivers_do_not_meet() {
                 "{n}: {result:?}"
             );
         }
+
         let wanted = "buffer x belongs to the driver ";
         assert!(text(stream.copy_from_peer(&x, &y)).starts_with(wanted));
         assert_eq!(y.to_vec().unwrap(), [0; N]);

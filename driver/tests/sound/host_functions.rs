@@ -134,6 +134,7 @@ fn a_function_outlives_a_fault_and_its_graph() {
             fault(&context, &faulty);
             drop(things);
             drop(stream);
+
             // Takes in what is done with, as every wait does.
             assert!(context.synchronize().is_err());
             _ = Context::new(context.device());
@@ -165,6 +166,7 @@ fn a_function_outlives_its_context() {
             let things = start(&context, &stream, &seen);
             seen.wait_for(&seen.started);
             fault(&context, &faulty);
+
             // The last share of the context goes while the function runs. A destructor may wait for
             // the function.
             let go = seen.clone();

@@ -27,6 +27,7 @@ fn after_a_stream_is_dropped_in_flight_a_read_waits_for_its_work() {
             if round % 2 == 0 {
                 context.synchronize().unwrap();
             }
+
             assert_eq!(y.to_vec().unwrap(), [4.0; N]);
             opens.join().unwrap();
         }
@@ -104,6 +105,7 @@ fn a_question_that_fails_is_no_word_that_the_work_is_done() {
             if call == "cuStreamQuery" {
                 sim::fail("cuEventCreate", code, usize::MAX);
             }
+
             drop((launch, buffer, kernel, graph, kept));
             assert!(
                 seen.strong_count() > 0,
@@ -204,9 +206,11 @@ fn work_in_flight_at_the_end_leaves_nothing() {
                 .unwrap();
             drop((x, y, add, stream));
             hold.open();
+
             // The driver waits for all work when it frees memory: what is held would never end.
             context.synchronize().unwrap();
         }
+
         context.synchronize().unwrap();
         assert_eq!(context.memory().unwrap().0, before);
         let stream = Stream::new(&context).unwrap();

@@ -40,6 +40,7 @@ fn pinned_elements_of_every_size_come_back() {
         let wide = Pinned::<[f32; 3]>::zeroed(&context, 3).unwrap();
         wide.write(2, [1.0, 2.0, 3.0]);
         assert_eq!(wide.read(2), [1.0, 2.0, 3.0]);
+
         // SAFETY: nobody else has the memory.
         assert_eq!(unsafe { wide.as_slice() }[2], [1.0, 2.0, 3.0]);
     });
@@ -64,7 +65,9 @@ fn temporaries_beyond_the_device_wait_for_their_turn() {
             stream.fill(&temporary, round).unwrap();
             last = Some(temporary.get(0..4).unwrap());
         }
+
         assert_eq!(stream.read(&last.unwrap()).unwrap(), [39; 4]);
+
         // Freeing waits for the device: what is left from before would wait for the hold.
         context.synchronize().unwrap();
         let hold = Hold::new(&stream);
@@ -74,6 +77,7 @@ fn temporaries_beyond_the_device_wait_for_their_turn() {
         for b in &kept {
             stream.fill(b, 1).unwrap();
         }
+
         drop(kept);
         std::thread::scope(|scope| {
             let takes = scope.spawn(|| Buffer::<u8>::uninit(&context, 3 * piece).map(drop));
@@ -100,12 +104,14 @@ fn new_arguments_let_go_of_the_old_ones() {
         let mut exec = graph.instantiate().unwrap();
         drop((graph, first));
         let full = context.memory().unwrap().0;
+
         // 128 bytes each: a tenth of the rounds would fill the device if one of them stayed.
         for round in 0..rounds(100_000) {
             let x = Buffer::<f32>::uninit(&context, N).unwrap();
             if round % 1000 == 0 {
                 x.write(&[round as f32; N]).unwrap();
             }
+
             exec.set_launch(node, add.with(args(&x, &y, 1.0)).unwrap())
                 .unwrap();
             if round % 1000 == 0 {
@@ -114,6 +120,7 @@ fn new_arguments_let_go_of_the_old_ones() {
                 assert_eq!(stream.read(&y).unwrap(), [round as f32 + 1.0; N]);
             }
         }
+
         context.synchronize().unwrap();
         assert_eq!(
             context.memory().unwrap().0,
@@ -140,6 +147,7 @@ fn a_buffer_in_flight_is_released_when_the_stream_has_passed_and_not_at_the_end(
             sim::run();
         }
     }
+
     let [events, ..] = sim::live();
     assert!(events <= 11, "{events} events: they are used again");
 }
@@ -148,6 +156,7 @@ fn a_buffer_in_flight_is_released_when_the_stream_has_passed_and_not_at_the_end(
 fn a_kernel_that_writes_beside_its_buffer_is_reported() {
     emulator(|context| {
         let stream = Stream::new(&context).unwrap();
+
         // SAFETY: it writes where it must not, which is what the emulator is to tell.
         let kernel = unsafe { Kernel::load(&context, fault::Beside { by: N as u32 }) }.unwrap();
         let (x, y) = (
@@ -173,11 +182,14 @@ fn a_kernel_that_writes_far_beside_its_buffer_hits_no_other() {
             Buffer::<f32>::zeroed(&context, N).unwrap(),
         );
         let next = Buffer::<f32>::zeroed(&context, N).unwrap();
+
         // From the one buffer exactly to the other, as an index that is off may.
         let by = ((next.address() - y.address()) / 4) as u32;
+
         // SAFETY: as above.
         let kernel = unsafe { Kernel::load(&context, fault::Beside { by }) }.unwrap();
         stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
+
         // A 32-bit index reaches 16 GiB. The emulator tells this apart once allocations lie farther
         // apart than that.
         let said = stream.synchronize();
@@ -216,6 +228,7 @@ fn memory_that_a_stream_took_belongs_to_others_only_after_an_event() {
             matches!(refused, Err(Error::UnorderedStreams { .. })),
             "{refused:?}"
         );
+
         // The event covers the allocation, which is the last work of the stream.
         let event = Event::untimed(&context).unwrap();
         event.record(&one).unwrap();
@@ -262,6 +275,7 @@ fn boxes_go_from_device_to_device() {
         |here| {
             let there = Context::new(&here.driver().device(1).unwrap()).unwrap();
             let (stream, theirs) = (Stream::new(&here).unwrap(), Stream::new(&there).unwrap());
+
             // Two slices of three rows of four, of which the last two columns of the last two rows
             // go.
             let numbers: Vec<u64> = (0..24).collect();
@@ -305,6 +319,7 @@ fn memory_of_a_graph_goes_to_no_other_device() {
             let (_, taken) = graph.alloc::<u32>(&[], 4).unwrap();
             let to = Buffer::<u32>::zeroed(&here, 4).unwrap();
             let boxes = (Boxed::rows(&taken, 2), Boxed::rows(&to, 2));
+
             // The graph was never launched: there is nothing at the address.
             let wanted = format!(
                 "a copy from another device: memory {} does not exist: a graph allocates it, for its own nodes",
@@ -331,6 +346,7 @@ fn memory_of_a_stream_that_is_dropped_waits_for_the_stream_that_uses_it() {
     event.record(&stream).unwrap();
     stream.synchronize().unwrap();
     drop(stream);
+
     // The only stream that counts is not the one that the memory is of.
     let other = Stream::new(&context).unwrap();
     other.wait(&event).unwrap();
@@ -351,7 +367,9 @@ fn memory_of_a_stream_goes_back_without_an_event() {
         let scratch = stream.alloc::<u8>(16).unwrap();
         stream.fill(&scratch, 1).unwrap();
     }
+
     assert_eq!(["cuMemFreeAsync", "cuEventRecord"].map(sim::count), [10, 0]);
+
     // What other streams do with it is waited for.
     let (other, event) = (
         Stream::new(&context).unwrap(),

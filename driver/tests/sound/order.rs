@@ -201,6 +201,7 @@ fn the_second_stream_begins_after_the_first_ones_work() {
     let two = Stream::new(&context).unwrap();
     two.fill(&x, 2).unwrap();
     refused(one.fill(&x, 3));
+
     // It really waits: the device has done the first stream's work before the second's is.
     two.synchronize().unwrap();
     assert!(one.is_idle().unwrap());
@@ -224,6 +225,7 @@ fn what_is_refused_does_not_depend_on_how_far_the_device_is() {
         work();
         context.collect_by_drop();
         refused(two.fill(&x, 1));
+
         // Alone again, the first stream gets work that the next one comes after, done or not.
         two.synchronize().unwrap();
         drop(two);
@@ -231,6 +233,7 @@ fn what_is_refused_does_not_depend_on_how_far_the_device_is() {
         context.collect_by_drop();
         let next = Stream::new(&context).unwrap();
         next.fill(&x, 2).unwrap();
+
         // A stream that is dropped in flight is not waited for by that.
         let y = Buffer::<u8>::uninit(&context, N).unwrap();
         next.fill(&y, 2).unwrap();
@@ -264,7 +267,9 @@ fn streams_come_and_go() {
             1 => event.synchronize().unwrap(),
             _ => context.synchronize().unwrap(),
         }
+
         stays.fill(&x, 1).unwrap();
+
         // The next one does not begin after this one's work while the dropped one's was not waited
         // for.
         let next = Stream::new(&context).unwrap();
@@ -272,6 +277,7 @@ fn streams_come_and_go() {
         drop(next);
         context.synchronize().unwrap();
     }
+
     context.synchronize().unwrap();
     drop((stays, event, x, context));
     sim::expect_clean("streams that came and went");
@@ -333,9 +339,11 @@ fn work_on_what_the_host_copies_meanwhile_is_refused() {
                    threads wait for the other, or copy in the order of a stream";
     assert_eq!(during(Work::fill(&x, 1).unwrap(), &read), refused);
     assert_eq!(during(Work::copy(&x, &y).unwrap(), &write), refused);
+
     // Both only read, or touch other bytes.
     assert_eq!(during(Work::copy(&x, &y).unwrap(), &read), "taken");
     assert_eq!(during(Work::fill(&y, 1).unwrap(), &write), "taken");
+
     // So it is while another device copies it, which the host waits for.
     let other = Context::new(&sim::driver().device(1).unwrap()).unwrap();
     let (theirs, z) = (
@@ -355,6 +363,7 @@ fn work_on_what_the_host_copies_meanwhile_is_refused() {
         ],
         [refused; 2]
     );
+
     // After the copy it is as before.
     stream.fill(&x, 2).unwrap();
     drop((theirs, z, other, stream, x, y, context));

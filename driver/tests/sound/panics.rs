@@ -196,6 +196,7 @@ fn a_graph_whose_body_was_taken_away_by_a_panic_never_runs() {
             refused,
             "instantiating it: a conditional node's graph was taken away while it was built"
         );
+
         // The body goes with its node, and is refused from then on.
         let node = graph.nodes()[0].id();
         graph.remove_node(node).unwrap();
@@ -260,6 +261,7 @@ fn a_panic_in_a_capture_leaves_no_graph() {
                 })
             })));
             drop(x);
+
             // And caught within: the two join, and the rest is captured.
             let x = Buffer::<f32>::zeroed(&context, N).unwrap();
             let captured = capture(&stream, mode, |queue| {
@@ -321,6 +323,7 @@ impl KernelDef for Refusing {
 fn a_panic_in_what_makes_work_leaves_recorders_and_graphs_as_they_were() {
     emulator(|context| {
         let stream = Stream::new(&context).unwrap();
+
         // SAFETY: the kernel uses as many elements as the buffers of this test have.
         let kernel = unsafe { Kernel::load(&context, Refusing) }.unwrap();
         let y = Buffer::<f32>::zeroed(&context, N).unwrap();
@@ -339,6 +342,7 @@ fn a_panic_in_what_makes_work_leaves_recorders_and_graphs_as_they_were() {
             assert_eq!(recorder.graph().nodes().len(), 2);
             expect_harmless(&context, &stream, &recorder.finish(), "a recorder");
         }
+
         let x = Buffer::<f32>::zeroed(&context, N).unwrap();
         let mut graph = Graph::new(&context).unwrap();
         let node = graph.launch(&[], &kernel, args(&y, &x, 0.0)).unwrap();
@@ -388,6 +392,7 @@ fn a_panic_with_a_payload_that_panics_ends_no_process() {
             .unwrap();
             exec.launch(&stream).unwrap();
         }
+
         stream.synchronize().unwrap();
         assert_eq!(
             ran.load(SeqCst),
@@ -415,6 +420,7 @@ fn destructors_of_the_program_that_panic_stay_within() {
             Arc::new(AtomicUsize::new(0)),
         );
         let fragile = |bombs| Fragile(dropped.clone(), bombs);
+
         // What a function that runs once owns.
         let own = fragile(2);
         stream.call(move || drop(own)).unwrap();
@@ -422,6 +428,7 @@ fn destructors_of_the_program_that_panic_stay_within() {
         stream.call(move || _ = &own).unwrap();
         stream.synchronize().unwrap();
         assert_eq!(dropped.load(SeqCst), 2);
+
         // What functions of nodes own, and the owners of memory: two that are released by one call.
         let hold = Hold::new(&stream);
         let memory = Buffer::<f32>::zeroed(&context, N).unwrap();
@@ -430,7 +437,9 @@ fn destructors_of_the_program_that_panic_stay_within() {
             let own = fragile(bombs);
             graph.host(&[], move || _ = &own).unwrap();
         }
+
         graph.instantiate().unwrap().launch(&stream).unwrap();
+
         // SAFETY: the memory outlives the buffer.
         let lent = unsafe { Buffer::<f32>::from_raw(&context, memory.address(), N, fragile(1)) };
         stream.fill(&lent, 1.0).unwrap();
@@ -439,6 +448,7 @@ fn destructors_of_the_program_that_panic_stay_within() {
         hold.open();
         context.synchronize().unwrap();
         assert_eq!(dropped.load(SeqCst), 5);
+
         // Dropped by a panic, where a second panic would end the process.
         let own = fragile(0);
         assert!(panics(|| {

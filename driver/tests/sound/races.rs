@@ -150,6 +150,7 @@ fn races_within_children_and_bodies_count() {
         };
         let wanted = "updating by it: node 0 (fill) and node 1 (fill) touch bytes 0 to 128 of x";
         assert!(text(exec.update(&racy)).starts_with(wanted));
+
         // SAFETY: both orders are right here.
         let mut waived = unsafe { racy.instantiate_with_races(Instantiate::default()) }.unwrap();
         waived.update(&racy).unwrap();
@@ -203,6 +204,7 @@ fn recorded_graphs_have_none_until_they_are_changed() {
                     .unwrap();
                 recorder.fill(&x.view_range(n..n + 1), 1.0).unwrap();
             }
+
             let mut graph = recorder.finish();
             expect_none(&graph);
             let node = graph.fill(&[], &y, 1.0).unwrap();
@@ -251,10 +253,12 @@ fn waived_races_run() {
                 )
                 .unwrap();
         }
+
         assert_eq!(graph.races().len(), 6);
         assert!(
             graph.instantiate().is_err() && graph.instantiate_with(Instantiate::default()).is_err()
         );
+
         // SAFETY: the fills write different columns.
         let mut exec = unsafe { graph.instantiate_with_races(Instantiate::default()) }.unwrap();
         exec.launch(&stream).unwrap();
@@ -305,16 +309,19 @@ fn check(context: &Context, steps: &[Step], backward: &[(usize, usize)], removed
             graph.copy(&after, &bytes.view_range(0..1), &rest).unwrap();
         }
     }
+
     for (from, to) in backward {
         if let (Some(from), Some(to)) = (graph.nodes().get(*from), graph.nodes().get(*to)) {
             let (from, to) = (from.id(), to.id());
             _ = graph.add_edge(from, to);
         }
     }
+
     if let Some(node) = removed.and_then(|n| graph.nodes().get(n)) {
         let node = node.id();
         graph.remove_node(node).unwrap();
     }
+
     let races = graph.races();
     match graph.instantiate() {
         Ok(_) => assert!(races.is_empty(), "{}", races[0]),

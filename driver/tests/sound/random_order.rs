@@ -104,11 +104,13 @@ impl Model {
         if let [only] = counting[..] {
             self.first.extend(only);
         }
+
         // All later streams begin after that: those that are there as well.
         let first = &self.first;
         for before in &mut self.streams {
             before.extend(first);
         }
+
         self.streams.push(self.first.clone());
         self.own.push(Set::new());
     }
@@ -183,6 +185,7 @@ impl Program {
             Err(Error::UnorderedStreams { .. }) => return assert!(conflicts, "refused in order"),
             Err(error) => panic!("{error}"),
         }
+
         model.add_work(stream, (buffer, range, writes));
     }
 

@@ -40,9 +40,11 @@ fn elements_without_a_size_are_nothing_to_do() {
                 )
                 .unwrap();
             assert!(Work::fill_box(Boxed::rows(&view, 1), [1, 1, 1], []).is_err());
+
             // SAFETY: nothing uses the map.
             assert!(unsafe { TensorMapBuilder::new(&view, &[1, 1]).encode() }.is_err());
         }
+
         assert_eq!(x.to_vec().unwrap(), [1.0; N]);
         let pinned = Pinned::<[u32; 0]>::zeroed(&context, 7).unwrap();
         assert_eq!(pinned.to_vec().len(), pinned.len());
@@ -104,6 +106,7 @@ fn staging_that_no_machine_has_is_refused_before_it_is_pinned() {
             );
             assert!(refused.starts_with(&wanted), "{refused}");
         }
+
         Staging::new(&context, 1, 8).unwrap();
         Staging::new(&context, 1024, 15).unwrap();
     });

@@ -36,6 +36,7 @@ fn two_threads_raise_the_shared_memory_of_one_kernel() {
         for _ in 0..rounds(2000) {
             // Loaded anew, so that each round begins at the default.
             let module = Module::load(&context, PTX).unwrap();
+
             // SAFETY: the kernel takes these parameters, and a block of N threads stays within N
             // elements.
             let functions = [(); 2].map(|()| unsafe { module.function("touch", &params) }.unwrap());
@@ -67,6 +68,7 @@ fn two_threads_raise_the_shared_memory_of_one_kernel() {
                             );
                             stream.run_launch(&launch.unwrap()).unwrap();
                         }
+
                         assert_eq!(stream.read(&y).unwrap(), [1.0; N]);
                     });
                 }

@@ -151,6 +151,7 @@ const PAIRS: [(&str, &str); 11] = [
 fn program(driver: Driver) -> Result<Vec<f32>, Error> {
     let context = Context::new(&driver.device(0)?)?;
     let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
+
     // SAFETY: the kernel stays within its buffers.
     let add = unsafe { Kernel::load(&context, Add) }?;
     let (x, y) = (
@@ -314,6 +315,7 @@ fn mapped(stream: &Stream) -> Result<(), Error> {
     let context = stream.context();
     let mut buffer = GrowableBuffer::<f32>::reserve(context, 1 << 20)?;
     buffer.grow(N)?;
+
     // A second piece; Miri takes seconds for each.
     buffer.grow(if cfg!(miri) { 3 * N } else { 1 << 20 })?;
     let view = buffer.view();
@@ -335,6 +337,7 @@ fn libraries(stream: &Stream) -> Result<(), Error> {
     let context = stream.context();
     let library = warpwright_driver::module::Library::load(context.driver(), PTX)?;
     context.run(|| library.kernels())??;
+
     // SAFETY: the kernel touches nothing.
     let nothing = unsafe { library.function(context, "nothing", &[Parameter::value::<u32>("n")]) }?;
     nothing.suggested_block(0, 0)?;
@@ -365,6 +368,7 @@ fn enter(name: &'static str) -> Option<CUresult> {
             .fails
             .filter(|fails| fails.0 == name && fails.1 == nth)
             .map(|fails| fails.2);
+
         // What was not created is not counted, so that the numbers are those of objects.
         let creates = [
             "cuStreamEndCapture",
@@ -378,6 +382,7 @@ fn enter(name: &'static str) -> Option<CUresult> {
         } else {
             run.calls.insert(name, nth);
         }
+
         fails
     })
 }
@@ -465,6 +470,7 @@ fn run_with(call: &'static str, nth: usize, code: CUresult) -> Result<Vec<f32>, 
             code,
         );
     }
+
     // SAFETY: the functions are the emulator's, or fail.
     let library = unsafe { warpwright_driver::sys::Library::from_api(counted(), "emulator") };
     Driver::from_library(library)
@@ -501,6 +507,7 @@ fn used() -> Vec<&'static str> {
             }
         }
     }
+
     let word = |c: char| !c.is_alphanumeric() && c != '_';
     let words: std::collections::BTreeSet<&str> = sources.split(word).collect();
     Api::NAMES
@@ -563,6 +570,7 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
                 }
             }
         }
+
         silent.dedup();
         let unknown: Vec<_> = silent
             .iter()

@@ -34,6 +34,7 @@ pub(crate) fn bind(
     let kernel = check.kernel;
     let mut slots: Vec<Option<&EmuArgument>> = vec![None; kernel.params.len()];
     let mut buffers = NamedBuffers::default();
+
     // All buffers are made first. An argument may refer to a buffer that comes after it.
     for argument in given {
         let wrong = |what: String| format!("--arg {}: {what}", argument.name);
@@ -46,6 +47,7 @@ pub(crate) fn bind(
             None if is_member(given, constants, &argument.name) => {}
             None => return Err(wrong(unknown(kernel))),
         }
+
         if let ArgumentValue::Buffer(value) = &argument.value {
             let label = param.map_or(&argument.name, |i| &kernel.params[i].name);
             let number = buffers.names.len();
@@ -60,6 +62,7 @@ pub(crate) fn bind(
             check.buffer(buffer);
         }
     }
+
     let missing = slots
         .iter()
         .zip(&kernel.params)
@@ -75,6 +78,7 @@ pub(crate) fn bind(
             example(kernel, slots.iter().position(Option::is_none).unwrap_or(0))
         ));
     }
+
     let arguments = slots.into_iter().flatten().enumerate();
     check.args = arguments
         .map(|(i, argument)| packed(kernel, i, argument, &buffers))
@@ -162,6 +166,7 @@ fn packed(
     if packed.bytes() == param.size as usize {
         return Ok(packed);
     }
+
     Err(format!(
         "--arg {}: {} bytes for {}, which has {}; an address has 8 bytes, and the members of a struct are aligned to their \
          sizes",
@@ -180,6 +185,7 @@ fn fits(param: &Param, member: &Member) -> Result<(), String> {
     else {
         return Ok(());
     };
+
     let is_float = [".f16", ".bf16", ".f32", ".f64"].contains(&param.ty.as_str());
     let is_integer = param.ty.starts_with(".u") || param.ty.starts_with(".s");
     let differs = is_float && !element.is_float() || is_integer && element.is_float();
@@ -191,6 +197,7 @@ fn fits(param: &Param, member: &Member) -> Result<(), String> {
             8 * element.bytes()
         ));
     }
+
     Ok(())
 }
 
@@ -216,11 +223,13 @@ impl NamedBuffers {
         if let Some((_, number)) = self.names.iter().find(|(known, _)| known == name) {
             return Ok(*number);
         }
+
         if self.names.is_empty() {
             return Err(format!(
                 "there is no buffer {name}; --arg {name}=in:f32:1000 defines one"
             ));
         }
+
         let names: Vec<&str> = self.names.iter().map(|(known, _)| known.as_str()).collect();
         Err(format!(
             "there is no buffer {name}; there are {}",
@@ -244,6 +253,7 @@ impl NamedBuffers {
         } in expected
         {
             let wrong = |what: String| format!("--expect {name}: {what}");
+
             // The name of a parameter works too, even if --arg used its number.
             let number = self.find(name).or_else(|error| {
                 let param = position(check.kernel, name)
@@ -258,6 +268,7 @@ impl NamedBuffers {
             if buffer.expected.is_some() {
                 return Err(wrong("the buffer has an expectation already".into()));
             }
+
             let bytes = fill::fill(fill, buffer.element, buffer.count, 0).map_err(wrong)?;
             buffer.expected = Some(Expected {
                 bytes,
@@ -282,6 +293,7 @@ fn variables(
         let wrong = |what: String| format!("--const {}: {what}", constant.name);
         Ok((constant.name.clone(), value(constant).map_err(wrong)?))
     };
+
     // Of two values for one variable, the second would silently win.
     let twice = |i: usize| {
         constants[..i]

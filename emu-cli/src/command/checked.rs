@@ -46,6 +46,7 @@ pub(crate) fn run(
         let value = json::report(&file, check, &report, &prepared.notes, invocation);
         output.write(|sink| sink.write(format!("{value:#}\n").as_bytes()))?;
     }
+
     print(prepared, &report, invocation)?;
     if report.findings.is_empty() {
         Ok(())
@@ -99,6 +100,7 @@ pub(crate) fn prepare<'a>(
     check.arithmetic = checks.arithmetic;
     check.provenance = checks.provenance;
     check.limit = checks.timeout;
+
     // The time limit ends a launch. The limit on instructions is practically infinite.
     check.fuel = u64::MAX >> 1;
     check.profile = checks.stats;
@@ -109,6 +111,7 @@ pub(crate) fn prepare<'a>(
             "{reason}; make the buffers of --arg smaller, or try fewer --schedules"
         ));
     }
+
     let buffers = bind::bind(
         &mut check,
         &launch.args,
@@ -116,6 +119,7 @@ pub(crate) fn prepare<'a>(
         launch.data_seed,
     )?;
     buffers.expect(&mut check, &checks.expect)?;
+
     // A wrong argument is reported before a missing size, because the error about the size proposes
     // to list the file, which also proposes arguments.
     let extents = extents::choose(check.kernel, launch, listing)?;
@@ -129,6 +133,7 @@ pub(crate) fn prepare<'a>(
             most: profile::MOST_STEPS,
         });
     }
+
     let mut notes = extents.notes;
     notes.extend(element_types::notes(check.kernel, &launch.args, &check));
     Ok(PreparedCheck { check, notes })
@@ -163,14 +168,17 @@ fn print(
         profile::steps(&mut out, &report.steps)?;
         writeln!(out)?;
     }
+
     if let Some(counted) = &report.profile {
         profile::profile(&mut out, counted)?;
         writeln!(out)?;
     }
+
     for (i, finding) in report.findings.iter().enumerate() {
         let text = words::finding(check, i + 1, finding, report.schedules, invocation);
         writeln!(out, "{}\n", printable(&text))?;
     }
+
     // After a finding, the content of the buffers is not meaningful.
     if report.findings.is_empty() {
         for buffer in report
@@ -181,18 +189,21 @@ fn print(
             writeln!(out, "{}", printable(&words::buffer(buffer)))?;
         }
     }
+
     for note in notes {
         writeln!(out, "note: {}", printable(note))?;
     }
     for note in &report.notes {
         writeln!(out, "note: {}", printable(&note.to_string()))?;
     }
+
     if check.trace == Trace::Off && check.grid != [1; 3] {
         writeln!(
             out,
             "note: races on global memory were not checked; --race checks them"
         )?;
     }
+
     writeln!(out, "{}", words::summary(report))?;
     Ok(())
 }

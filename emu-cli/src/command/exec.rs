@@ -72,6 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(output) = output {
         output.write(|sink| sink.write(text.as_bytes()))?;
     }
+
     let report = ProgramReport::read(&text)?;
     report.print(&mut io::stdout().lock())?;
     interrupt::check()?;
@@ -91,6 +92,7 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
         check_library(&library).map_err(wrong)?;
         return Ok(library);
     }
+
     let name = format!(
         "{}warpwright_cuda_emu{}",
         consts::DLL_PREFIX,
@@ -100,6 +102,7 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
         .and_then(fs::canonicalize)
         .unwrap_or_default();
     let beside = own.parent().unwrap_or(Path::new("."));
+
     // cargo puts the library next to the program or into deps, and an installation puts it into
     // lib.
     let places = [
@@ -119,10 +122,12 @@ fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
 /// Checks that a file is a shared library, and that it is the emulated driver.
 fn check_library(path: &Path) -> Result<(), String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
+
     // The type of an ELF file is in its bytes 16 and 17; 3 stands for a shared object.
     if !bytes.starts_with(b"\x7fELF") || bytes.get(16) != Some(&3) {
         return Err("not a shared library".into());
     }
+
     // The library contains the name of the environment variable that it reads. Comparing the first
     // byte before the whole name keeps the search fast.
     let mut starts = (0..bytes.len()).filter(|at| bytes[*at] == REPORT.as_bytes()[0]);
@@ -153,6 +158,7 @@ fn link(_: &Path, _: &Path) -> io::Result<()> {
 /// Runs the program until it ends.
 fn start(args: &Args, folder: &Path, file: &Path) -> Result<ExitStatus, Failure> {
     let (program, rest) = args.program.split_first().expect("clap requires a program");
+
     // The folder comes first, so the program finds the emulated driver even if a real one is
     // installed.
     let mut paths = folder.as_os_str().to_owned();
@@ -160,6 +166,7 @@ fn start(args: &Args, folder: &Path, file: &Path) -> Result<ExitStatus, Failure>
         paths.push(":");
         paths.push(more);
     }
+
     let mut command = Command::new(program);
     command
         .args(rest)
@@ -175,6 +182,7 @@ fn start(args: &Args, folder: &Path, file: &Path) -> Result<ExitStatus, Failure>
     if !checks.is_empty() {
         command.env(CHECKS, checks.join(","));
     }
+
     let status = command.status();
     status.map_err(|error| Failure::Input(format!("cannot start {}: {error}", shown(program))))
 }
@@ -194,9 +202,11 @@ fn verdict(args: &Args, report: &ProgramReport, status: ExitStatus) -> Result<()
              name, without a path or an RPATH"
         )));
     }
+
     if !status.success() {
         return Err(Failure::Runtime(format!("{program} failed: {status}")));
     }
+
     let leaked = args.leaks && !report.leaks.is_empty();
     if leaked || !report.findings.is_empty() {
         Err(Failure::Shown)
@@ -229,6 +239,7 @@ fn in_words(finding: &Value) -> String {
     if !finding["what"].is_string() {
         return text(&finding["text"]);
     }
+
     let mut words = format!("{}: {}", text(&finding["class"]), text(&finding["what"]));
     let index = |value: &Value| {
         let numbers: Vec<String> = array(value).iter().map(Value::to_string).collect();
@@ -244,6 +255,7 @@ fn in_words(finding: &Value) -> String {
             text(&finding["kernel"])
         ),
     );
+
     // The first place is the instruction that failed, and the others are the accesses that it races
     // with.
     let mut places = array(&finding["places"]).iter();
@@ -253,6 +265,7 @@ fn in_words(finding: &Value) -> String {
     for call in array(&finding["calls"]).iter().take(words::MOST_CALLS) {
         words::line(&mut words, "called", &place(call));
     }
+
     for other in places {
         words::line(
             &mut words,
@@ -260,12 +273,14 @@ fn in_words(finding: &Value) -> String {
             &format!("{} at {}", text(&other["did"]), place(other)),
         );
     }
+
     for (head, key) in [("memory", "memory"), ("do", "instead")] {
         let line = text(&finding[key]);
         if !line.is_empty() {
             words::line(&mut words, head, &line);
         }
     }
+
     words
 }
 
@@ -363,6 +378,7 @@ impl ProgramReport {
         } else {
             format!("{} {at}", line["class"])
         };
+
         // A wrong instruction usually fails in every launch, which would flood the output.
         match self.findings.iter_mut().find(|known| known.key == key) {
             Some(known) => known.count += 1,
@@ -387,6 +403,7 @@ impl ProgramReport {
             }
             writeln!(out, "{}\n", printable(&text))?;
         }
+
         let leaks = self
             .leaks
             .iter()
@@ -402,6 +419,7 @@ impl ProgramReport {
                 printable(&leaks.join(", "))
             )?;
         }
+
         if self.ended < self.processes {
             let killed = self.processes - self.ended;
             writeln!(
@@ -409,12 +427,14 @@ impl ProgramReport {
                 "note: {killed} processes did not exit normally, so their leaks are unknown"
             )?;
         }
+
         if self.forgot {
             writeln!(
                 out,
                 "note: there was too much concurrent work to compare all of it for races"
             )?;
         }
+
         let launches: u64 = self.launches.values().sum();
         let kernels = self.launches.len();
         writeln!(

@@ -54,6 +54,7 @@ pub(crate) fn choose(
     if launch.grid.is_none() && kernel.reads_block_index() {
         notes.push("one block ran; --grid chooses more".to_owned());
     }
+
     Ok(LaunchExtents {
         grid: launch.grid.unwrap_or([1; 3]),
         block,

@@ -44,10 +44,12 @@ pub(crate) fn list(
             needs(kernel)
         )?;
     }
+
     for kernel in module.refused() {
         writeln!(out, "\n{}", signature(&kernel.name, &kernel.params))?;
         write!(out, "{}", printable(&lacks(&kernel.errors.0)))?;
     }
+
     for function in module.refused_functions() {
         writeln!(
             out,
@@ -56,10 +58,12 @@ pub(crate) fn list(
         )?;
         write!(out, "{}", printable(&lacks(&function.errors.0)))?;
     }
+
     if !module.declaration_errors().is_empty() {
         writeln!(out, "\ndeclarations")?;
         write!(out, "{}", printable(&lacks(module.declaration_errors())))?;
     }
+
     let variables: Vec<String> = module
         .variables()
         .map(|v| format!("{} ({} bytes)", v.name, v.bytes))
@@ -67,6 +71,7 @@ pub(crate) fn list(
     if !variables.is_empty() {
         writeln!(out, "\nvariables: {}", variables.join(", "))?;
     }
+
     if let Some(kernel) = module.kernels().next() {
         writeln!(
             out,
@@ -74,9 +79,11 @@ pub(crate) fn list(
             proposal::command(path, module, kernel, prints, invocation)
         )?;
     }
+
     if let Some(sentence) = ill_formed(path, module.errors()) {
         return Err(Failure::Input(sentence));
     }
+
     match (runs, refused) {
         (_, 0) => Ok(()),
         (0, _) => Err(Failure::Input("none of the kernels can run here".into())),
@@ -179,6 +186,7 @@ fn lacks(errors: &[ParseError]) -> String {
     if let more @ 1.. = ill.len().saturating_sub(NAMED) {
         text += &format!("    and {}\n", counted(more, "more error"));
     }
+
     let forms = forms(errors);
     if !forms.is_empty() {
         let named: Vec<String> = forms
@@ -194,6 +202,7 @@ fn lacks(errors: &[ParseError]) -> String {
         };
         text += &format!("    the emulator lacks {}{more}\n", named.join(", "));
     }
+
     text
 }
 
@@ -214,6 +223,7 @@ fn forms(errors: &[ParseError]) -> Vec<(&str, (usize, u32))> {
             *count += 1;
         }
     }
+
     let mut forms: Vec<_> = forms.into_iter().collect();
     forms.sort_by_key(|(form, (count, _))| (std::cmp::Reverse(*count), *form));
     forms
@@ -238,6 +248,7 @@ pub(crate) fn missing(path: &Path, module: &Result<Module, ParseErrors>) -> Resu
             printable(form)
         )?;
     }
+
     let lacking: usize = forms.iter().map(|(_, (count, _))| count).sum();
     let file = path.display();
     if lacking == 0 {
@@ -247,6 +258,7 @@ pub(crate) fn missing(path: &Path, module: &Result<Module, ParseErrors>) -> Resu
         let places = counted(lacking, "place");
         writeln!(out, "{file}: the emulator lacks {lacks}, in {places}")?;
     }
+
     drop(out);
     let ill: Vec<ParseError> = errors
         .iter()

@@ -35,6 +35,7 @@ pub fn run(args: &Args, invocation: Invocation) -> Result<(), Failure> {
     if let Some(EmuCommand::Exec(args)) = &args.command {
         return exec::run(args);
     }
+
     let path = args
         .file
         .as_deref()
@@ -44,6 +45,7 @@ pub fn run(args: &Args, invocation: Invocation) -> Result<(), Failure> {
     if args.missing {
         return listing::missing(path, &module);
     }
+
     let module = module.map_err(|errors| listing::unusable(path, &errors))?;
     match &args.launch.kernel {
         None => {
@@ -74,6 +76,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     };
     let mut bytes =
         read.map_err(|error| Failure::Input(format!("cannot read {}: {error}", path.display())))?;
+
     // Text that a compiler embeds for the driver ends with zero bytes.
     while bytes.pop_if(|last| *last == 0).is_some() {}
     String::from_utf8(bytes).map_err(|_| Failure::Input(not_text(path)))

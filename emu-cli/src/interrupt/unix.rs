@@ -12,6 +12,7 @@ pub(super) fn listen(handle: fn(i32)) -> io::Result<()> {
     if !is_ignored(SIGHUP) {
         signals.add_signal(SIGHUP)?;
     }
+
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {

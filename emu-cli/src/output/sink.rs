@@ -59,10 +59,12 @@ pub(super) fn target(path: &Path) -> io::Result<PathBuf> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
+
     let mut path = path.to_owned();
     while let Ok(next) = fs::read_link(&path) {
         path = temporary::parent(&path).join(next);
     }
+
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;

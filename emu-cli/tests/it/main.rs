@@ -75,6 +75,7 @@ fn help_and_completions_name_the_program() {
         assert_eq!((script.code, script.err.as_str()), (Some(0), ""), "{shell}");
         assert!(script.out.contains("race-memory"), "{shell}");
     }
+
     let version = run(&["--version"]);
     let start = concat!("warpwright-emu ", env!("CARGO_PKG_VERSION"));
     assert!(version.out.starts_with(start), "{}", version.out);

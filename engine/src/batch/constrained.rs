@@ -54,10 +54,12 @@ impl Batch {
             .collect();
         let (input, order) = self.begin(&given)?;
         let sizes = self.device.step_logits(&input)?;
+
         // The device computes the logits while the host works out the masks.
         for item in work.iter_mut() {
             self.allow(item)?;
         }
+
         self.device.choose_constrained(sizes)?;
         let next = self.finish(&given, &order)?;
         for (item, token) in work.iter_mut().zip(&next) {
@@ -67,6 +69,7 @@ impl Batch {
             matcher.take_chosen(*token)?;
             self.record_best(item.sequence)?;
         }
+
         Ok(next)
     }
 
@@ -90,6 +93,7 @@ impl Batch {
         if most == 0 {
             return Ok(vec![vec![]; work.len()]);
         }
+
         let counts = work
             .iter()
             .map(|item| (item.sequence, item.tokens.len() as u32 + (most - 1)));
@@ -98,6 +102,7 @@ impl Batch {
         for item in work.iter() {
             self.sequences.release_rest(item.sequence);
         }
+
         texts
     }
 
@@ -109,6 +114,7 @@ impl Batch {
     ) -> Result<Vec<Vec<u32>>, Error> {
         let given: usize = work.iter().map(|item| item.tokens.len()).sum();
         let capacity = self.options.tokens as usize;
+
         // Each sequence may add an equal share of forced tokens to the first step, so that the step
         // fits.
         let share = (capacity - given) / self.options.sequences as usize;
@@ -121,6 +127,7 @@ impl Batch {
             text.force(item.matcher.as_deref_mut(), most, share)?;
             texts.push(text);
         }
+
         // Later steps have one chosen token per sequence, and forced tokens after it.
         let share = (capacity / work.len()).saturating_sub(1);
         while texts.iter().any(|text| !text.over) {
@@ -139,6 +146,7 @@ impl Batch {
                 text.force(item.matcher.as_deref_mut(), most, share)?;
             }
         }
+
         Ok(texts.into_iter().map(|text| text.made).collect())
     }
 
@@ -148,6 +156,7 @@ impl Batch {
         if self.device.head.allowed.is_none() {
             return Err(Error::NotConstrained);
         }
+
         let grammars = work
             .iter()
             .filter_map(|item| item.matcher.as_ref().map(|matcher| matcher.vocab()));
@@ -163,10 +172,12 @@ impl Batch {
         let (Some(allowed), Some(sampler)) = (&mut head.allowed, &head.sampler) else {
             return Ok(());
         };
+
         let row = item.sequence.row;
         let Some(matcher) = &mut item.matcher else {
             return Ok(allowed.free(stream, sampler, row)?);
         };
+
         allowed.write(stream, sampler, row, matcher.allowed()?)?;
         Ok(allowed.copy(&mut &*stream, row)?)
     }
@@ -198,6 +209,7 @@ impl Batch {
         if best < self.sampled[sequence.row as usize].logprobs {
             self.fewer.insert((sequence.row, position), best);
         }
+
         Ok(())
     }
 }

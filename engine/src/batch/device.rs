@@ -115,6 +115,7 @@ impl BatchDevice {
         let freq: Vec<f32> = freq.flat_map(revolutions).collect();
         let max_pages = cache::pages(options.ctx);
         let mut chunked = Chunked::new(context, cores, outline, &weights, embed)?;
+
         // The attention kernel decides how many partial results and tickets it needs.
         let attention = chunked.prepare_singles(context)?;
         let partials = partials_len(&attention, c, &options, sms);
@@ -178,6 +179,7 @@ impl BatchDevice {
             self.stream
                 .write(&w.items(input.items.len() as u32), &items)?;
         }
+
         let selected = self.head.selected.view_range(0..input.selected.len());
         Ok(self.stream.write(&selected, &input.selected)?)
     }
@@ -216,6 +218,7 @@ impl BatchDevice {
             self.launch_recorded(bucket, GraphKind::Logits)?;
             return Ok(self.decode_sizes(bucket));
         }
+
         let sizes = self.sizes(input);
         self.write(input)?;
         self.prepare(sizes)?;
@@ -289,6 +292,7 @@ impl BatchDevice {
             }
             GraphKind::Logits => self.launch_logits(&mut recorder, sizes)?,
         }
+
         Ok(recorder.finish())
     }
 

@@ -125,6 +125,7 @@ impl Batch {
                 "its kernels do not apply adapters: use a Decoder, or merge the adapter".to_owned();
             return Err(Error::NoBatch { why });
         }
+
         let resolved = ResolvedPipeline::for_model(outline, context.device(), Tuning::default(), 1);
         let resolved = resolved.map_err(|why| Error::NoBatch {
             why: why.to_string(),
@@ -268,6 +269,7 @@ impl Batch {
         if steps == 0 {
             return Ok(vec![vec![]; work.len()]);
         }
+
         let counts: Vec<_> = work.iter().map(|(id, _)| (*id, steps)).collect();
         self.reserve(&counts)?;
         let firsts = work
@@ -297,6 +299,7 @@ impl Batch {
             }
             return Err(self.explain_failure(failed)?);
         }
+
         for ((row, (id, token)), made) in (0..).zip(work).zip(&progress.made) {
             // The last token made was chosen but not processed.
             let processed = made.split_last().map_or(&[][..], |(_, before)| before);
@@ -308,6 +311,7 @@ impl Batch {
                 self.sequences.release_rest(*id);
             }
         }
+
         Ok(progress.made)
     }
 
@@ -372,6 +376,7 @@ impl Batch {
     ) -> Result<Vec<u32>, Error> {
         self.device.stream.synchronize()?;
         let mut next = vec![0; work.len()];
+
         // All tokens are read before any sequence grows, so a failed step changes no sequence.
         for (row, &index) in (0..).zip(order) {
             let (id, tokens) = work[index];
@@ -380,9 +385,11 @@ impl Batch {
                 .chosen(id, position)
                 .ok_or_else(|| self.no_token(position, row))?;
         }
+
         for (id, tokens) in work {
             self.sequences.append(*id, tokens);
         }
+
         self.latest = order.iter().map(|&index| work[index].0).zip(0..).collect();
         Ok(next)
     }
@@ -526,6 +533,7 @@ impl Batch {
             if tokens.is_empty() {
                 return Err(Error::NoPrompt);
             }
+
             if let Some(index) = tokens.iter().position(|token| *token >= vocab) {
                 return Err(Error::PromptToken {
                     index,
@@ -533,12 +541,15 @@ impl Batch {
                     vocab,
                 });
             }
+
             all += tokens.len();
         }
+
         let most = self.options.tokens;
         if all == 0 || all > most as usize {
             return Err(Error::StepTokens { tokens: all, most });
         }
+
         Ok(())
     }
 
@@ -575,12 +586,14 @@ impl Batch {
                 .zip(tokens)
                 .map(|(position, &token)| row_state(id, token, position, limit));
             input.states.extend(states);
+
             // Only the last token of a sequence needs logits.
             input.selected.push(row + count - 1);
             if count == 1 {
                 input.singles += 1;
                 continue;
             }
+
             items.extend(
                 Item {
                     row,
@@ -591,6 +604,7 @@ impl Batch {
                 .split(queries),
             );
         }
+
         // The items with the most keys start first, because they take longest.
         items.sort_by_key(|item| std::cmp::Reverse(item.position + item.rows));
         input.items = items;

@@ -107,6 +107,7 @@ impl BatchHead {
             second: None,
             overlap: Overlap::No,
         };
+
         // An empty buffer has no address. The id `u32::MAX` is in no vocabulary, so it never ends a
         // text.
         let stop = if outline.stop.is_empty() {
@@ -219,6 +220,7 @@ impl BatchHead {
             in_order,
             ..
         } = selected;
+
         // In a decode step the selected rows are the first ones already.
         if !in_order {
             let args = GatherRowsArgs::<Host> {
@@ -231,6 +233,7 @@ impl BatchHead {
             };
             queue.launch(&self.gather, args)?;
         }
+
         let x = if in_order { x } else { &self.x };
         let args = NormTokensArgs::<Host> {
             x: &x.view_range(0..(count * c.hidden) as usize),

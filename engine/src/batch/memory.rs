@@ -40,6 +40,7 @@ pub(super) fn check(
     if needs.total() <= free {
         return Ok(());
     }
+
     let page = buffers::cache_bytes(&outline.config, PAGE);
     let rest = needs.weights + needs.work;
     let room = free.saturating_sub(rest) / page * u64::from(PAGE);

@@ -72,6 +72,7 @@ impl BatchOptions {
         if let Some(bucket) = self.bucket.filter(|bucket| !bucket.is_power_of_two()) {
             return Err(Error::BatchBucket { bucket });
         }
+
         for (name, value, least, most) in ranges {
             if !(least..=most).contains(&value) {
                 return Err(Error::BatchOption {
@@ -82,6 +83,7 @@ impl BatchOptions {
                 });
             }
         }
+
         Ok(())
     }
 }

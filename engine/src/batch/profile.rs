@@ -35,6 +35,7 @@ impl Batch {
         for (id, _) in work {
             self.sequences.release_rest(*id);
         }
+
         times
     }
 
@@ -55,6 +56,7 @@ impl Batch {
         };
         let bucket = self.device.write_rows(states().collect())?;
         let graph = self.device.graph(bucket)?;
+
         // The first run warms up the caches and loads the kernels.
         let mut fastest = graph.profile(&self.device.stream)?;
         for round in 0..rounds {
@@ -64,6 +66,7 @@ impl Batch {
                 fastest = profile;
             }
         }
+
         let attended: Vec<u32> = firsts.iter().map(|first| first + 1).collect();
         Ok(timed(self.device.list(bucket, &attended), &fastest))
     }

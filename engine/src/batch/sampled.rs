@@ -49,6 +49,7 @@ impl Batch {
                 ctx,
             });
         }
+
         let asked = self.sampled[sequence.row as usize].logprobs;
         let count = self
             .fewer
@@ -83,6 +84,7 @@ impl Batch {
             if !sampling.penalizes() {
                 continue;
             }
+
             let tokens = [&self.sequences.get(id)?.tokens, given].concat();
             let window = sampling.penalty_window as usize;
             let latest = &tokens[tokens.len().saturating_sub(window)..];

@@ -107,6 +107,7 @@ impl Sequences {
         for &page in &pages {
             self.pages.share(page);
         }
+
         let row = &mut self.rows[fork.row as usize];
         row.sequence = Some(BatchSequence { tokens, pages });
         row.changed = true;
@@ -182,6 +183,7 @@ impl Sequences {
             };
             Some((id, common(sequence.as_ref()?)))
         });
+
         // Of equally long prefixes, the smallest id wins, so that the result does not depend on the
         // order of joining.
         found
@@ -201,10 +203,12 @@ impl Sequences {
                 all: self.pages.count(),
             });
         }
+
         let mut copies = vec![];
         for &(id, more) in work.iter().filter(|(_, more)| *more > 0) {
             let (len, shared) = self.shared_page(id);
             let more_pages = pages_of(len + more) as usize;
+
             // Copy on write: another sequence still reads the page, so this one continues in a
             // copy.
             if let Some((index, from)) = shared {
@@ -213,13 +217,16 @@ impl Sequences {
                 self.get_mut(id).pages[index] = to;
                 copies.push(PageCopy { from, to });
             }
+
             let had = self.get_mut(id).pages.len();
             for _ in had..more_pages {
                 let page = self.pages.take().expect("pages were counted");
                 self.get_mut(id).pages.push(page);
             }
+
             self.rows[id.row as usize].changed |= shared.is_some() || had < more_pages;
         }
+
         Ok(copies)
     }
 
@@ -238,6 +245,7 @@ impl Sequences {
                     ctx: self.ctx,
                 });
             }
+
             needed += pages_of(len + more).saturating_sub(sequence.pages.len() as u32);
             if let Some(&page) = sequence
                 .pages
@@ -251,6 +259,7 @@ impl Sequences {
                 }
             }
         }
+
         Ok(needed)
     }
 
@@ -327,6 +336,7 @@ mod tests {
         let a = filled(&mut s, 100);
         let b = s.fork(a, 70).unwrap();
         assert_eq!((s.get(b).unwrap().pages.len(), s.pages().free()), (2, 6));
+
         // The second page is partly filled, so whoever writes first copies it.
         let copies = push(&mut s, a, 1).unwrap();
         assert_eq!(
@@ -490,9 +500,11 @@ mod tests {
                 assert_eq!(self.sequences.pages().free(), free);
                 return;
             };
+
             for PageCopy { from, to } in copies {
                 self.cache[to as usize] = self.cache[from as usize];
             }
+
             let tokens: Vec<u32> = (self.next..self.next + more).collect();
             self.next += more;
             let BatchSequence {
@@ -508,6 +520,7 @@ mod tests {
                 );
                 self.cache[page as usize][position % PAGE as usize] = Some(token);
             }
+
             self.sequences.append(id, &tokens);
         }
 
@@ -519,6 +532,7 @@ mod tests {
                 for &page in pages {
                     users[page as usize] += 1;
                 }
+
                 for (position, &token) in tokens.iter().enumerate() {
                     let page = pages[position / PAGE as usize];
                     assert_eq!(
@@ -527,6 +541,7 @@ mod tests {
                     );
                 }
             }
+
             let pages = self.sequences.pages();
             let counted = (0..pages.count()).map(|page| pages.users(page));
             assert!(counted.eq(users.iter().copied()));

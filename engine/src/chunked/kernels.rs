@@ -137,6 +137,7 @@ impl ChunkKernels {
                 with_rows(self.resolved_embed, rows),
             )?);
         }
+
         // Most layers have the formats of an earlier layer, so their kernels already exist.
         for layer in layers {
             self.prepare_norm(context, norms(layer, shape)[0])?;
@@ -144,6 +145,7 @@ impl ChunkKernels {
                 HeadNorms::None => {}
                 HeadNorms::QueriesAndKeys => self.prepare_rotation(context, layer, shape)?,
             }
+
             match qkv(self.cores, layer, shape, CAPACITY) {
                 QkvMatmuls::Each(products) => {
                     for product in products {
@@ -156,8 +158,10 @@ impl ChunkKernels {
                     }
                 }
             }
+
             self.prepare_rest(context, layer, shape, CAPACITY)?;
         }
+
         Ok(())
     }
 
@@ -181,6 +185,7 @@ impl ChunkKernels {
                 },
             )?);
         }
+
         self.prepare_norm(context, norms(layer, shape)[1])?;
         let project = projection(layer);
         let products = [
@@ -191,6 +196,7 @@ impl ChunkKernels {
         for (rows, epilogue) in products {
             self.prepare_product(context, self.cores.product(rows, epilogue, shape, capacity))?;
         }
+
         Ok(())
     }
 
@@ -333,6 +339,7 @@ pub(super) fn qkv(
     if let Some(pair) = pair {
         return QkvMatmuls::Pair(pair);
     }
+
     let product = |rows: &MatrixRows| cores.product(rows, epilogue, shape, capacity);
     QkvMatmuls::Each(layer.qkv.iter().map(product).collect())
 }
@@ -381,6 +388,7 @@ fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), String> {
     let PipelineLayer {
         attention, dense, ..
     } = layer;
+
     // Each of these sizes is the row length of one matmul, which reads panels of 64 columns, and
     // the number of rows of another, which computes 128 rows per job.
     let sizes = [
@@ -391,11 +399,13 @@ fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), String> {
     if let Some((name, n)) = sizes.into_iter().find(|(_, n)| !n.is_multiple_of(128)) {
         return Err(format!("{name} is {n}, but must be a multiple of 128"));
     }
+
     let longest = c.hidden.max(dense.width).max(attention.qkv_len());
     if longest > LONGEST {
         return Err(format!(
             "a row of activations has {longest} values, but at most {LONGEST} are supported"
         ));
     }
+
     Ok(())
 }

@@ -183,6 +183,7 @@ impl ListParameters<'_> {
                 nodes.push(PassNode::plain("rotate", kernel));
             }
         }
+
         // The last layer stops after keys and values, except for the last token: see
         // `ChunkedPass::run`.
         nodes.extend(match self.attended {
@@ -268,6 +269,7 @@ impl ListParameters<'_> {
                 nodes.push(PassNode::plain("norm", kernel));
             }
         }
+
         nodes
     }
 

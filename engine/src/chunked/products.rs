@@ -129,6 +129,7 @@ impl TensorCores {
                 };
                 let planned = Matmul::planned(&shape, epilogue, rows.order, self.sms);
                 let other = Matmul::new(rows.format, epilogue, rows.order, 64);
+
                 // A tile may write past the tokens, so its width must divide the rows of the
                 // buffers.
                 let fits = |width: u32| width == 0 || capacity.is_multiple_of(width);
@@ -167,6 +168,7 @@ impl TensorCores {
         if tokens > PAIRED {
             return None;
         }
+
         let planned = |sms: u32, rows: &MatrixRows| match (TensorCores { sms, ..self })
             .product(rows, epilogue, shape, capacity)
         {
@@ -175,6 +177,7 @@ impl TensorCores {
         };
         let share = (self.sms * second.rows / (first.rows + second.rows)).max(self.sms / 4);
         let values = planned(share, second)?;
+
         // The first matmul gets all multiprocessors that the second one leaves idle.
         let rest = self
             .sms
@@ -183,6 +186,7 @@ impl TensorCores {
         let pair = MatmulPair::of(planned(rest, first)?, values)?;
         let scratch = pair.first.scratch(first.rows, tokens);
         let others = pair.second.scratch(second.rows, tokens);
+
         // Both matmuls run at the same time, so they need separate parts of the scratch memory.
         let fits = (0..2).all(|i| scratch[i] + others[i] <= SCRATCH[i]);
         if fits { Some(pair) } else { None }

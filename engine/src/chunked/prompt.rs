@@ -130,6 +130,7 @@ impl PromptChunks {
         if wanted == WantedRows::Last {
             self.chunked.prepare_last(queue.context())?;
         }
+
         let w = &self.chunked.workspace;
         let items = &w.items(tokens.div_ceil(self.queries));
         let batch_state = &ChunkWorkspace::rows(&w.state, self.longest, state::LEN as u32);
@@ -148,6 +149,7 @@ impl PromptChunks {
                 tokens,
             },
         )?;
+
         // The last token attends by itself in the last layer, so it has its own work item.
         if wanted == WantedRows::Last {
             let state = &w.state_of(tokens - 1);
@@ -160,6 +162,7 @@ impl PromptChunks {
                 },
             )?;
         }
+
         let pages = cache::pages(b.ctx);
         let cache = PagedCache {
             k: &b.k_cache,

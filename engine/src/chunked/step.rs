@@ -202,6 +202,7 @@ impl<'a> ChunkedPass<'a> {
                 _ => self.rest(queue, index, rows, block)?,
             }
         }
+
         Ok(())
     }
 
@@ -295,6 +296,7 @@ impl<'a> ChunkedPass<'a> {
     ) -> Result<(), Error> {
         let w = &self.chunked.workspace;
         let c = &self.chunked.config;
+
         // A norm with one order ignores `y2`, but the launch needs a valid buffer.
         let second = w
             .normed2
@@ -329,12 +331,14 @@ impl<'a> ChunkedPass<'a> {
         let first = kernels::order(&rows.qkv[0]);
         let attention = &rows.attention;
         let y_rows = attention.qkv_len();
+
         // Layers with head norms store the rows for the kernel that norms and rotates them.
         let raw = match attention.head_norms {
             HeadNorms::None => None,
             HeadNorms::QueriesAndKeys => w.raw.as_ref(),
         };
         let bias = floats(&block.bias, &w.nothing.floats)?;
+
         // A matrix in the second column order reads the second copy of the normed input.
         let operand = |rows: &MatrixRows| {
             let second = w.normed2.as_ref().filter(|_| kernels::order(rows) != first);
@@ -365,6 +369,7 @@ impl<'a> ChunkedPass<'a> {
                 self.pair(queue, &pair, operands, index, attention, &bias)?;
             }
         }
+
         match raw {
             Some(raw) => self.rotate(queue, index, rows, raw, block),
             None => Ok(()),
@@ -383,6 +388,7 @@ impl<'a> ChunkedPass<'a> {
     ) -> Result<(), Error> {
         let w = &self.chunked.workspace;
         let kernels = &self.chunked.kernels;
+
         // Both matmuls run at the same time, so each has its own part of the scratch memory.
         let [partials, tickets] = pair.first.scratch(first.rows, self.input.tokens);
         let [partials, partials2] = split_at(&w.scratch.partials, partials);
@@ -494,6 +500,7 @@ impl<'a> ChunkedPass<'a> {
         let (Some(projected), Some(gamma)) = (&w.projected, gamma) else {
             return Ok(());
         };
+
         let args = AddNormedArgs::<Host> {
             x: &ChunkWorkspace::rows(projected, rows, c.hidden),
             gamma: &gamma.cast()?,
@@ -587,6 +594,7 @@ impl ChunkedPass<'_> {
         let c = &self.chunked.config;
         let attention = &rows.attention;
         let head_dim = attention.head_dim as usize;
+
         // In models with two ropes, the frequencies of the second follow those of the first.
         let rope = attention.rope as usize * head_dim;
         let args = RotateTokensArgs::<Host> {

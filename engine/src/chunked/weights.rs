@@ -131,6 +131,7 @@ impl Bounds<'_> {
             0,
         )?;
         let lengths = self.stream.read(&lengths)?;
+
         // A tile has 16 rows: eight of gate, then eight of up.
         let longest = |half: usize| {
             let rows = lengths
@@ -200,6 +201,7 @@ impl Bounds<'_> {
                 _ => merged.push((stored, order, rows)),
             }
         }
+
         let mut all = vec![];
         let mut first = 0;
         let mut from = 0;
@@ -210,6 +212,7 @@ impl Bounds<'_> {
             first += rows;
             from = to;
         }
+
         Ok(all)
     }
 

@@ -41,6 +41,7 @@ impl CachedTokens {
             let taken = decoder.prefill_with(rest, progress)?;
             self.tokens.extend(&rest[..taken as usize]);
         }
+
         Ok(kept as u32)
     }
 

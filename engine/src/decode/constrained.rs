@@ -72,12 +72,14 @@ impl<'a> Constraint<'a> {
             self.begun = true;
             self.launch_next(decoder, left)?;
         }
+
         let forced = self.forced.pop_front();
         self.chosen = forced.is_none();
         let token = match forced {
             Some(token) => token,
             None => self.choose(decoder, position)?,
         };
+
         // The sequence ends at the returned token, even if the device has processed forced tokens
         // after it.
         let sequence = DecoderSequence {
@@ -94,6 +96,7 @@ impl<'a> Constraint<'a> {
             };
             self.launch_next(decoder, left - 1)?;
         }
+
         decoder.sequence = sequence;
         Ok(token)
     }
@@ -102,6 +105,7 @@ impl<'a> Constraint<'a> {
     /// chosen there.
     fn launch_next(&mut self, decoder: &mut Decoder, left: u32) -> Result<(), Error> {
         let forced = self.matcher.forced(left as usize)?;
+
         // Forced tokens beyond the context are returned, but they have no position on the device.
         let space = decoder
             .machine
@@ -112,6 +116,7 @@ impl<'a> Constraint<'a> {
         if !fitting.is_empty() {
             decoder.prefill(fitting)?;
         }
+
         let wanted = (forced.len() as u32) < left && !self.matcher.is_over();
         self.forced = forced.into();
         if wanted {
@@ -132,6 +137,7 @@ impl<'a> Constraint<'a> {
         if let (Some(allowed), Some(sampler)) = (&mut buffers.allowed, &buffers.sampler) {
             allowed.write(stream, sampler, 0, bits)?;
         }
+
         decoder.launch(StepKind::Choose)?;
         let Decoder {
             in_flight, stream, ..

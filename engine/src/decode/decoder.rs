@@ -267,6 +267,7 @@ impl Decoder {
             ..
         } = self;
         let context = stream.context().clone();
+
         // The old buffers go first, because the device may not have enough memory for both. The
         // stream goes too, because it keeps its last work alive.
         drop((buffers, steps, stream));
@@ -381,16 +382,19 @@ impl Decoder {
         else {
             return Ok(());
         };
+
         // Chunks that exist already were made for these weights and stay.
         if chunked.is_some() {
             return Ok(());
         }
+
         if let Some((cores, size)) = chunks(context, outline, options) {
             let embed = single.pipeline.resolved.embed;
             *chunked = Some(Box::new(PromptChunks::new(
                 context, cores, outline, weights, embed, size,
             )?));
         }
+
         Ok(())
     }
 
@@ -489,6 +493,7 @@ impl DecoderPass {
         else {
             return Ok(self);
         };
+
         let resolved = resolve(context, outline, options).map_err(|problem| Error::Tuning {
             text: options.tuning.to_string(),
             problem: problem.to_string(),
@@ -497,6 +502,7 @@ impl DecoderPass {
             .zip(size(options))
             .map(|(chunked, size)| chunked.with_size(context, size));
         let chunked = chunked.transpose()?;
+
         // Free the old workspaces before new ones are allocated, because both may not fit.
         drop(verifying);
         let single = single.pipeline;
@@ -622,9 +628,11 @@ impl DecoderMachine {
         else {
             return Ok(0);
         };
+
         let Some(tokens) = chunked.next(left) else {
             return Ok(0);
         };
+
         chunked.run(queue, weights, &self.buffers, tokens, wanted)?;
         Ok(tokens)
     }
@@ -679,9 +687,11 @@ impl DecoderMachine {
         else {
             return Ok(None);
         };
+
         let Some(step) = self.batched() else {
             return Ok(None);
         };
+
         let rows = chunked.rows(first, step.pipeline.resolved.batch);
         step.end(queue, &rows, StepKind::LogitsBatch)?;
         Ok(Some(step.logits()))
@@ -747,6 +757,7 @@ impl DecoderMachine {
         if self.buffers.allowed.is_some() {
             kinds.extend([StepKind::Logits, StepKind::Choose]);
         }
+
         let verifying = [2, 4, 8]
             .into_iter()
             .filter(|tokens| self.verifying(*tokens).is_some());

@@ -57,9 +57,11 @@ impl Iterator for Generation<'_> {
             self.end = GenerationEnd::Grammar;
             self.limit = self.read;
         }
+
         if self.read == self.limit {
             return None;
         }
+
         let token = match self.constraint {
             Some(_) => self.constrained_step(),
             None => self.step(),
@@ -68,10 +70,12 @@ impl Iterator for Generation<'_> {
         if token.as_ref().is_ok_and(stops) {
             self.end = GenerationEnd::Text;
         }
+
         // After an error or the end of the text, no further token is read.
         if token.is_err() || self.end == GenerationEnd::Text {
             self.limit = self.read;
         }
+
         Some(token)
     }
 }
@@ -95,6 +99,7 @@ impl<'a> Generation<'a> {
         if made > 0 {
             decoder.in_flight.push(&decoder.stream, made)?;
         }
+
         Ok(Generation {
             decoder,
             first,
@@ -154,11 +159,13 @@ impl<'a> Generation<'a> {
         let Some(drafted) = &mut self.drafted else {
             return self.wait_for_launch();
         };
+
         if self.launched == self.made {
             self.made += drafted.round(self.decoder, self.limit - self.made)?;
             self.launched = self.made;
             return Ok(());
         }
+
         // One token is in flight: the one after a chunk, which `resume` launched. It was chosen
         // without drafts.
         self.decoder.in_flight.wait()?;
@@ -197,6 +204,7 @@ impl<'a> Generation<'a> {
         else {
             return self.step();
         };
+
         let token = constraint.next(decoder, *first + *read, *limit - *read)?;
         *read += 1;
         self.made = self.made.max(*read + constraint.ahead());
@@ -208,9 +216,11 @@ impl<'a> Generation<'a> {
         if self.read == self.made {
             self.wait()?;
         }
+
         let position = self.first + self.read;
         self.read += 1;
         let token = self.decoder.token(position)?;
+
         // Later steps may already be running. Whatever they write to the cache is overwritten
         // before it is read.
         self.decoder.sequence = DecoderSequence {
@@ -243,6 +253,7 @@ impl Decoder {
         if let Some(allowed) = &mut self.machine.buffers.allowed {
             allowed.set_params(0, params);
         }
+
         self.logprobs = sampling.logprobs;
         Ok(())
     }
@@ -368,6 +379,7 @@ impl Decoder {
         if grammar != model {
             return Err(Error::OtherVocabulary { grammar, model });
         }
+
         let first = self.sequence.len.checked_sub(1).ok_or(Error::NoPrompt)?;
         let generation = Generation::new(self, first, limit, 0)?;
         Ok(Generation {
@@ -393,10 +405,12 @@ impl Decoder {
         if self.resume()? == 0 {
             self.launch(StepKind::Decode)?;
         }
+
         // The step has written the token's keys and values, so the next one may start after it.
         if let LastToken::Pending(token) = self.sequence.last {
             self.sequence.last = LastToken::Processed(token);
         }
+
         let logits = self.stream.read(&self.machine.buffers.logits)?;
         check_logits(len - 1, &logits).map(|()| logits)
     }

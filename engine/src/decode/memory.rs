@@ -74,6 +74,7 @@ fn compare(model: Planned, draft: Option<Planned>, free: u64, total: u64) -> Res
     if needs.total() <= free {
         return Ok(());
     }
+
     Err(Error::Memory {
         needs,
         ctx,
@@ -148,6 +149,7 @@ mod tests {
         let Err(Error::Memory { needs, room, .. }) = fits(plain, all - 1) else {
             panic!("it is too much")
         };
+
         assert_eq!((needs.total(), needs.draft, room), (all, alone, 1023));
         let sentence = fits(plain, all - 1).unwrap_err().to_string();
         assert!(

@@ -126,10 +126,12 @@ impl Decoder {
         if len > had {
             return Err(Error::SequenceShort { len, tokens: had });
         }
+
         if len == 0 {
             self.reset();
             return Ok(());
         }
+
         if last >= vocab {
             return Err(Error::PromptToken {
                 index: len as usize - 1,
@@ -137,6 +139,7 @@ impl Decoder {
                 vocab,
             });
         }
+
         // Nothing changes if no token is removed. The last token may then be pending still.
         if len < had {
             self.sequence = DecoderSequence {
@@ -145,6 +148,7 @@ impl Decoder {
                 placed: false,
             };
         }
+
         Ok(())
     }
 
@@ -162,6 +166,7 @@ impl Decoder {
             .collect();
         let first = sequence.position();
         let end = first + tokens.len() as u32;
+
         // The kernels read the tokens of positions below `prompt_len` from the prompt.
         let state = StepState {
             token: tokens[0],
@@ -197,6 +202,7 @@ impl Decoder {
                 self.in_flight.clear();
                 return Ok(self.sequence.len - start);
             }
+
             let chunk = self.launch_next(&mut position, start, end)?;
             let (len, last) = match chunk {
                 Some(tokens) => (position, LastToken::Chunk(tokens)),
@@ -213,6 +219,7 @@ impl Decoder {
             };
             self.in_flight.push(&self.stream, len - start)?;
         }
+
         Ok(end - start)
     }
 
@@ -234,6 +241,7 @@ impl Decoder {
             self.launch(StepKind::Prefill)?;
             *position += 1;
         }
+
         if chunked {
             let tokens =
                 self.machine
@@ -241,6 +249,7 @@ impl Decoder {
             *position += tokens;
             return Ok(Some(tokens));
         }
+
         let batch = self.prefill_batch();
         for _ in 0..STEPS {
             let left = end - 1 - *position;
@@ -253,6 +262,7 @@ impl Decoder {
             self.launch(kind)?;
             *position += count;
         }
+
         Ok(None)
     }
 
@@ -308,6 +318,7 @@ impl Decoder {
             self.stream
                 .write(&self.machine.buffers.state, &state.words())?;
         }
+
         self.sequence.placed = false;
         Ok(())
     }

@@ -89,6 +89,7 @@ impl RowReader {
         if self.kind == RowKind::Logits && decoder.prefill_batch() == 1 {
             return Ok(false);
         }
+
         let tokens = decoder.machine.chunk(
             &mut &decoder.stream,
             self.wanted.end - self.position,
@@ -139,6 +140,7 @@ impl RowReader {
         if !wanted {
             return Ok(None);
         }
+
         // A batch may begin with tokens in front of the first wanted one.
         let first = self.wanted.start.max(at);
         let values = self.step_rows(decoder, first - at..count);
@@ -212,9 +214,11 @@ impl LogitRows<'_> {
                 .map(<[f32]>::to_vec)
                 .collect();
         }
+
         let Some(row) = self.read.pop_front() else {
             return Ok(None);
         };
+
         check_logits(self.position, &row)?;
         self.position += 1;
         Ok(Some(row))

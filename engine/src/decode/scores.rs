@@ -53,6 +53,7 @@ impl Decoder {
                 tokens: ids.len(),
             });
         }
+
         let vocab = self.machine.config.vocab;
         if let Some(index) = ids.iter().position(|id| *id >= vocab) {
             return Err(Error::PromptToken {
@@ -61,6 +62,7 @@ impl Decoder {
                 vocab,
             });
         }
+
         // The last token is scored by the logits before it, so it is not processed.
         let given = &ids[..ids.len() - 1];
         self.reset();
@@ -76,6 +78,7 @@ impl Decoder {
     /// prompt that was written to the device. The host waits only once, at the end.
     fn score(&mut self, first: u32, scored: &[u32]) -> Result<Vec<f32>, Error> {
         let context = self.stream.context().clone();
+
         // Logits belong to the next token, so the first row is one position earlier.
         let before = first - 1;
         let kernel = self
@@ -101,6 +104,7 @@ impl Decoder {
             };
             self.stream.launch(&kernel, args)?;
         }
+
         Ok(self.stream.read(&likelihoods)?)
     }
 
@@ -177,9 +181,11 @@ impl HiddenStates<'_> {
         {
             self.read = self.norm(&rows)?;
         }
+
         let Some(row) = self.read.pop_front() else {
             return Ok(None);
         };
+
         if let Some(index) = row.iter().position(|x| !x.is_finite()) {
             return Err(Error::HiddenState {
                 position: self.position,
@@ -187,6 +193,7 @@ impl HiddenStates<'_> {
                 value: row[index],
             });
         }
+
         self.position += 1;
         Ok(Some(row))
     }

@@ -137,6 +137,7 @@ impl Decoder {
                 break;
             }
         }
+
         // A failure after a right guess is ignored here. The next step starts at that position and
         // fails in its first row, where `failed` finds the logits.
         if chosen.is_empty() {

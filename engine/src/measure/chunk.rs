@@ -16,6 +16,7 @@ impl Decoder {
     /// Returns [`Error::NoChunk`] if the prompt is not prefilled in chunks, or a driver error.
     pub fn profile_chunk(&mut self, tokens: u32) -> Result<Vec<TimedNode>, Error> {
         self.reset();
+
         // A chunk begins at the state's position. With a prompt of length 0 the position stays 0
         // when the chunk is repeated.
         self.stream
@@ -30,7 +31,9 @@ impl Decoder {
                 path: self.path().clone(),
             });
         }
+
         let graph = recorder.finish();
+
         // The first run warms up the caches and loads the kernels.
         graph.profile(&self.stream)?;
         Ok(timed(

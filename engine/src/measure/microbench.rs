@@ -85,10 +85,12 @@ impl Decoder {
             set.layers += 1;
             set.tiles.push((index, tiles));
         }
+
         let mut sets: Vec<ColdSet> = sets.into_values().collect();
         for set in &mut sets {
             self.extend(set, effort.bytes)?;
         }
+
         self.stream.synchronize()?;
         Ok(sets)
     }
@@ -129,6 +131,7 @@ impl Decoder {
         else {
             return Ok(None);
         };
+
         let pipeline = Pipeline::load(&context, resolved.single)?;
         let step = PipelineStep {
             pipeline: &pipeline,
@@ -140,6 +143,7 @@ impl Decoder {
                 .iter()
                 .cycle()
                 .take(effort.nodes.max(set.tiles.len()));
+
             // The kernels of a launch number themselves from 0, as in a step.
             step.sequence.set(0);
             let graph = record(&context, |queue| {
@@ -183,11 +187,13 @@ impl Decoder {
         let mut shortest = Duration::MAX;
         for read in Read::ALL {
             let kernel = signed::load(context, read)?;
+
             // The kernel reads whole tiles, so the remainder is skipped.
             let len = set.bytes as usize / 4 / read.tile() as usize * read.tile() as usize;
             if len == 0 {
                 continue;
             }
+
             for blocks in [2, 4, 8].map(|n| n * context.device().properties().multiprocessors) {
                 let y = Buffer::uninit(context, blocks as usize)?.labelled("read.y");
                 let nodes = set
@@ -211,6 +217,7 @@ impl Decoder {
                 shortest = shortest.min(self.time(&graph, effort.launches)?);
             }
         }
+
         Ok(shortest)
     }
 

@@ -46,6 +46,7 @@ impl Decoder {
         if !self.pipeline_step()?.pipeline.resolved.profile {
             return Err(Error::NoTimes);
         }
+
         let nodes = self.pipeline_step()?.list(attended);
         let mut steps = vec![];
         for position in attended - 1..attended - 1 + tokens {
@@ -54,6 +55,7 @@ impl Decoder {
             self.token(position)?;
             steps.push(self.pipeline_step()?.workspace.times()?);
         }
+
         Ok(Profile { nodes, steps })
     }
 }

@@ -46,6 +46,7 @@ impl Decoder {
     /// - [`Error::Driver`] if a driver call fails.
     pub fn time_prefill(&mut self, len: u32) -> Result<Prefill, Error> {
         let vocab = u64::from(self.machine.config.vocab);
+
         // A prime stride visits every id of most vocabularies.
         let ids: Vec<u32> = (0..u64::from(len))
             .map(|i| (i * 7919 % vocab) as u32)
@@ -59,6 +60,7 @@ impl Decoder {
         if self.resume()? == 0 {
             self.launch(StepKind::Decode)?;
         }
+
         end.record(&self.stream)?;
         end.synchronize()?;
         let token = self.token(len - 1)?;
@@ -84,10 +86,12 @@ impl Decoder {
         self.prepare(attended, tokens)?;
         let (read, wall) = self.wall_time(attended, tokens)?;
         let (queued, device) = self.device_time(attended, tokens)?;
+
         // Reading tokens in between must not change them. A difference means a missing dependency.
         if read != queued {
             return Err(Error::OtherTokens);
         }
+
         Ok(Round {
             tokens: read,
             wall,
@@ -157,6 +161,7 @@ impl Decoder {
         while left > 0 {
             left -= self.launch_tokens(left)?;
         }
+
         end.record(&self.stream)?;
         end.synchronize()?;
         let positions = attended - 1..attended - 1 + tokens;

@@ -159,6 +159,7 @@ impl LoadedAdapter {
         if outline.adapter.is_none() {
             return Ok(None);
         }
+
         let gemv = |product: GemvKind, layer| -> Result<Option<DeviceLora>, Error> {
             let Some(LoraMatrices { shape, a, b }) = lora_tiles::matrices(outline, product, layer)
             else {

@@ -156,6 +156,7 @@ impl ResolvedPipeline {
         for layer in &outline.config.layers {
             check_layer(&outline.config, &PipelineLayer::new(layer)?)?;
         }
+
         let resolver = |shared| Resolver {
             outline,
             tuning,
@@ -165,9 +166,11 @@ impl ResolvedPipeline {
             like: None,
         };
         let single = |shared| resolver(tuning.shared.unwrap_or(shared)).step();
+
         // Prefer blocks of which two fit on a multiprocessor. Long rows may need all of its shared
         // memory.
         let single = single(target.preferred).or_else(|_| single(target.whole))?;
+
         // A batch has the plans of one token, so that its sums have the same order. It records no
         // timestamps.
         let shared = target.whole.max(single.shared);
@@ -336,6 +339,7 @@ fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), Unsupported> {
             max: MAX_HEAD_DIM,
         });
     }
+
     let group = attention.group();
     if group > MAX_GROUP {
         return Err(Unsupported::Group {
@@ -343,15 +347,18 @@ fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), Unsupported> {
             max: MAX_GROUP,
         });
     }
+
     // The QKV kernel rotates by one set of angles. Only the head norm kernel can choose between
     // several.
     if c.ropes.len() > 1 && attention.head_norms == HeadNorms::None {
         return Err(Unsupported::TwoRopes);
     }
+
     let rope_dim = c.rope(attention).dim;
     if rope_dim != head_dim {
         return Err(Unsupported::PartialRope { rope_dim, head_dim });
     }
+
     Ok(())
 }
 
@@ -360,6 +367,7 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
     for matrix in [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down] {
         check_matrix(matrix)?;
     }
+
     let encoding = |w: &Weight| kernel_format(w.format).encoding();
     for other in [&b.k, &b.v] {
         if encoding(&b.q) != encoding(other) {
@@ -370,10 +378,12 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
             ));
         }
     }
+
     // Gate and up are interleaved row by row in shared tiles.
     if b.gate.format != b.up.format {
         return Err(mixed(&b.gate, &b.up, "the two must have the same format"));
     }
+
     Ok(())
 }
 
@@ -420,6 +430,7 @@ impl Resolver<'_> {
         let w = &self.outline.weights;
         let batch = self.batch;
         let overlap = self.target.overlaps();
+
         // A shared matrix is checked here too, because the embeddings then serve as the head.
         check_matrix(w.head())?;
         let head = self.head(kernel_format(w.head().format))?;
@@ -556,6 +567,7 @@ impl Resolver<'_> {
             GemvKind::Down => b.down.row_len(),
             GemvKind::O | GemvKind::GateUp | GemvKind::Head => return ActivationBytes::Two,
         };
+
         // Two activations take 7 bytes including their scales. The ring needs the rest of a block's
         // shared memory.
         let shared = self.tuning.shared.unwrap_or(self.target.preferred);
@@ -580,6 +592,7 @@ impl Resolver<'_> {
         let plan = self
             .plan(self.tuning.qkv.unwrap_or_else(default))
             .with_bytes(formats[0], bytes);
+
         // A head norm needs whole heads, so a separate kernel rotates and appends them.
         let output = match attention.head_norms {
             HeadNorms::None => QkvOutput::Append,
@@ -744,6 +757,7 @@ impl Resolver<'_> {
                 Some(shared) => self.rounds_like(segments, single, n, shared)?,
             };
             let layout = rounds.find_map(layout)?;
+
             // A block waits for the progress of the same block of the previous GEMV, so both need
             // one block per multiprocessor.
             let prefetch_limit = plan
@@ -780,6 +794,7 @@ impl Resolver<'_> {
         if row_tiles.is_multiple_of(single.warps()) {
             return Some(1..=MAX_ROUNDS);
         }
+
         let layout = |rounds: &u32| {
             segments
                 .layout(single, n, rounds * self.target.sms, shared)
@@ -807,6 +822,7 @@ mod tests {
             let Ok(outline) = Outline::of(shape, quantization) else {
                 continue;
             };
+
             let name = format!("{} {}", shape.name, quantization.name);
             let Ok(single) = ResolvedPipeline::for_model(&outline, device, Tuning::default(), 1)
             else {
@@ -816,6 +832,7 @@ mod tests {
                 );
                 continue;
             };
+
             assert_eq!(single.batched, None, "{name}");
             let both = ResolvedPipeline::for_model(&outline, device, Tuning::default(), 8).unwrap();
             assert_eq!(both.single, single.single, "{name}");
@@ -885,6 +902,7 @@ mod tests {
             let Ok(one) = ResolvedPipeline::for_model(&outline, device, tuning, 1) else {
                 continue;
             };
+
             let name = format!("{} {}", shape.name, quantization.name);
             let one = one
                 .with_drafts(&outline, device, tuning, [2, 8].into_iter())
@@ -905,12 +923,15 @@ mod tests {
                         [(a.plan, of_a), (b.plan, of_b)],
                     );
                 }
+
                 let [(a, of_a), (b, of_b)] =
                     [one.single.head, step.head].map(|head| (head.kernel, head.layout));
                 same(&name, a.format, c.hidden, [(a.plan, of_a), (b.plan, of_b)]);
             }
+
             resolved += 1;
         }
+
         assert!(resolved > 9);
     }
 

@@ -90,6 +90,7 @@ impl<'a> PipelineStep<'a> {
             self.dense_part(queue, index, &layer.dense)?;
             self.add_normed(queue, block.ffn_post_norm.as_ref())?;
         }
+
         match kind {
             StepKind::Decode | StepKind::LogitsBatch => {
                 self.head(queue, &self.weights.head, &self.vectors().x)
@@ -187,6 +188,7 @@ impl<'a> PipelineStep<'a> {
         let Some(kernel) = &self.pipeline.split_prompt else {
             return Ok(());
         };
+
         let b = self.buffers;
         let batch_state = &self.vectors().state;
         queue.launch(
@@ -206,6 +208,7 @@ impl<'a> PipelineStep<'a> {
         let (Some(kernel), Some(drafts)) = (&self.pipeline.place_drafts, &b.drafts) else {
             return Ok(());
         };
+
         let drafts = &drafts.given;
         let batch_state = &self.vectors().state;
         queue.launch(
@@ -298,6 +301,7 @@ impl<'a> PipelineStep<'a> {
             HeadNorms::None => &v.q,
             HeadNorms::QueriesAndKeys => &*self.workspace.raw,
         };
+
         // The angles of the first rope. In models with several ropes the head norm kernel rotates,
         // and this kernel reads no angles.
         let angles = self
@@ -329,6 +333,7 @@ impl<'a> PipelineStep<'a> {
             };
             kernel.launch(queue, args, lora.as_ref())?;
         }
+
         Ok(())
     }
 
@@ -344,6 +349,7 @@ impl<'a> PipelineStep<'a> {
         let (Some(kernel), Some(gamma)) = (kernel, &self.weights.blocks[index].qk_norm) else {
             return Ok(());
         };
+
         let b = self.buffers;
         let v = self.vectors();
         let step = &self.pipeline.resolved;
@@ -448,6 +454,7 @@ impl<'a> PipelineStep<'a> {
         else {
             return Ok(());
         };
+
         let args = AddNormedArgs::<Host> {
             x: projected,
             gamma: &gamma.cast()?,
@@ -492,6 +499,7 @@ impl<'a> PipelineStep<'a> {
             };
             kernel.launch(queue, args, lora.as_ref())?;
         }
+
         Ok(())
     }
 
@@ -523,6 +531,7 @@ impl<'a> PipelineStep<'a> {
             };
             kernel.launch(queue, args, lora.as_ref())?;
         }
+
         Ok(())
     }
 
@@ -538,6 +547,7 @@ impl<'a> PipelineStep<'a> {
         let Some((kernels, lora, tokens)) = self.lora_of(product, layer) else {
             return Ok(None);
         };
+
         let args = LoraAArgs::<Host> {
             a: &lora.a,
             x: &x.values,
@@ -563,6 +573,7 @@ impl<'a> PipelineStep<'a> {
         let Some((kernels, lora, tokens)) = self.lora_of(product, layer) else {
             return Ok(None);
         };
+
         let args = LoraANormedArgs::<Host> {
             a: &lora.a,
             x: &self.vectors().x,
@@ -676,6 +687,7 @@ impl<'a> PipelineStep<'a> {
             };
             queue.launch(kernel, args)?;
         }
+
         Ok(())
     }
 

@@ -108,10 +108,12 @@ impl Tuning {
             };
             return Ok(());
         };
+
         if name == "shared" {
             self.shared = Some(number(value)?);
             return Ok(());
         }
+
         let slot = self.plans().into_iter().find(|(known, _)| *known == name);
         let unknown = || format!("{name} is not one of qkv, o, gate_up, down, head, shared");
         let (_, slot) = slot.ok_or_else(unknown)?;
@@ -154,6 +156,7 @@ pub fn plan(text: &str) -> Result<Plan, String> {
     let plan = parsed().ok_or(format!(
         "{text} is not a plan such as 4x2_first or 4x2_first_prefetch6"
     ))?;
+
     // A block has at most 32 warps, and one of them loads the weights.
     let most = [plan.width, plan.groups]
         .into_iter()
@@ -216,6 +219,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Tuning>().unwrap().to_string(), text);
         }
+
         let all: Tuning = "8x1_first,o=4x2_first".parse().unwrap();
         let text = "qkv=8x1_first,o=4x2_first,gate_up=8x1_first,down=8x1_first,head=8x1_first";
         assert!(text.starts_with(&all.to_string()), "{all}");
@@ -235,6 +239,7 @@ mod tests {
         for (format, rows, n, plan) in cases {
             assert_eq!(plan_name(default_plan(format, rows, n)), plan);
         }
+
         let three = default_plan_with(ActivationBytes::Three, Format::Q3_K, 1536, 8960);
         assert_eq!(plan_name(three), "2x4_first");
         let throttled =

@@ -130,6 +130,7 @@ impl PipelineWorkspace {
         let splits = step.splits(ctx);
         let nodes = NODES * step.layers.len() + 1;
         let tickets = (step.batch * attention.tickets(c.kv_heads())) as usize;
+
         // Attention has the most blocks of all kernels.
         let node_timestamps = if step.profile {
             (step.attention_blocks(splits) * plan::TIMESTAMPS) as usize

@@ -141,6 +141,7 @@ impl AllowedTokens {
         if params == *there {
             return Ok(());
         }
+
         *there = params;
         let first = sequence as usize * SampleParams::WORDS;
         self.params.write_slice(first, &params.words());

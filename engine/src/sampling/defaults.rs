@@ -54,6 +54,7 @@ impl GenerationConfig {
         if unread.is_empty() {
             return None;
         }
+
         Some(format!(
             "{GENERATION} has settings that are not supported and are ignored: {unread}"
         ))
@@ -85,6 +86,7 @@ fn of_folder(folder: &Folder, vocab: u32) -> Result<GenerationConfig, Error> {
     let Some(values) = folder.json_object(GENERATION)? else {
         return Ok(GenerationConfig::default());
     };
+
     let problem = |problem| {
         Error::from(warpwright_model::Error::Model {
             path: folder.path.join(GENERATION),

@@ -180,11 +180,13 @@ impl DeviceSampler {
             .iter()
             .flat_map(|(id, bias)| [*id, bias.to_bits()])
             .collect();
+
         // The parameters have the number of biases, so old biases behind the new ones are ignored.
         let first = (sequence * 2 * MAX_BIASES) as usize;
         if !biases.is_empty() {
             stream.write(&self.bias.view_range(first..first + biases.len()), &biases)?;
         }
+
         Ok(params)
     }
 
@@ -206,6 +208,7 @@ impl DeviceSampler {
         if count == 0 {
             return None;
         }
+
         let first =
             (sequence as usize * ctx as usize + position as usize) * self.size.record() as usize;
         let words =
@@ -235,6 +238,7 @@ impl DeviceSampler {
             out,
             ..
         } = rows;
+
         // Three kernels: apply biases and penalties, gather the tokens that top-k, typical-p, top-p
         // and min-p keep, and draw one of them.
         let args = SampleAdjustArgs::<Host> {

@@ -142,6 +142,7 @@ impl Sampling {
         if value != 0.0 && !(least..=most).contains(&value) {
             return Err(Error::Temperature { value, least, most });
         }
+
         // A smaller share could round to no mass at all on the device.
         let least = 1e-6;
         check_range("top_p", self.top_p, least, 1.0)?;
@@ -165,6 +166,7 @@ impl Sampling {
         for (_, bias) in &self.logit_bias {
             check_range("logit_bias", (*bias).into(), -1e4, 1e4)?;
         }
+
         check_range("logprobs", self.logprobs.into(), 0.0, MAX_BEST.into())?;
         self.check_biased(vocab)
     }
@@ -193,6 +195,7 @@ impl Sampling {
     /// [checked](Sampling::check).
     pub fn params(&self) -> SampleParams {
         let greedy = self.temperature == 0.0;
+
         // Greedy sampling keeps one token, so that the draw has no choice.
         let top_k = if greedy { 1 } else { self.top_k };
         let share = |p: f64| if greedy { 0 } else { SampleParams::share(p) };

@@ -17,6 +17,7 @@ impl LogProbabilities {
     /// with its best tokens.
     pub(crate) fn from_record(words: &[u32]) -> LogProbabilities {
         let float = |bits: u32| f64::from(f32::from_bits(bits));
+
         // Words 1 and 2 are the fixed-point sum of `exp(z - largest)` over all tokens, with
         // `FRACTION` fractional bits. The logarithm of the full sum is therefore `largest +
         // ln(mass)`.

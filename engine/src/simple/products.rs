@@ -111,6 +111,7 @@ impl SimpleWeights {
             .flat_map(|layer| &layer.lora)
             .flatten()
             .map(|lora| lora.a.rows);
+
         // All adapters share one buffer, because each uses it for two launches only.
         let lora_u = match ranks.max() {
             Some(rank) => Some(Buffer::uninit(context, rank as usize)?.labelled("lora.u")),
@@ -162,6 +163,7 @@ impl GemvKernels<'_> {
         let Some(matrices) = lora_tiles::projection(outline, layer, projection) else {
             return Ok(None);
         };
+
         let LoraShape { rank, rows, n, .. } = matrices.shape;
         let copy = |numbers: &[f32], factor: &str| -> Result<View<u8>, Error> {
             let name = format!(

@@ -67,6 +67,7 @@ impl SimpleStep<'_> {
                 FeedForward::Dense(dense) => self.feed_forward(queue, index, dense, layer)?,
             }
         }
+
         Ok(())
     }
 
@@ -116,6 +117,7 @@ impl SimpleStep<'_> {
             self.gemv(queue, matrix, y)?;
             self.lora(queue, lora, &b.normed, y)?;
         }
+
         let args = SwiGluArgs::<Host> {
             gate: &b.gate,
             up: &b.up,
@@ -223,6 +225,7 @@ impl SimpleStep<'_> {
         let (Some(SimpleLora { a, b }), Some(u)) = (lora, &self.products.lora_u) else {
             return Ok(());
         };
+
         let u = u.view_range(0..a.rows as usize);
         queue.launch(
             &a.kernel,
@@ -307,6 +310,7 @@ impl SimpleStep<'_> {
     ) -> Result<(), Error> {
         let b = &self.buffers;
         let c = &self.config;
+
         // All rotary embeddings of a model rotate the same number of dimensions.
         let rope = attention.rope as usize;
         let dim = c.rope(attention).dim as usize;

@@ -43,6 +43,7 @@ impl DraftLength {
                 best_gain = gain;
             }
         }
+
         best
     }
 

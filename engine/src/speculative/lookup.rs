@@ -34,6 +34,7 @@ impl PromptLookup {
         let mut best = self.shortest.max(1) as usize - 1;
         let mut found = None;
         let last = tokens.last()?;
+
         // Ends of possible matches, the latest first. An earlier match must be longer to replace
         // it.
         for end in (1..tokens.len())
@@ -50,6 +51,7 @@ impl PromptLookup {
                 break;
             }
         }
+
         found
     }
 }

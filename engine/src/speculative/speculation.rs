@@ -68,6 +68,7 @@ impl Speculation {
         if most == 0 {
             return Ok(vec![]);
         }
+
         let mut drafts = self.drafter.draft(tokens, most)?;
         drafts.truncate(most as usize);
         match drafts.iter().find(|token| **token >= vocab) {
@@ -85,6 +86,7 @@ impl Speculation {
         if let Some(length) = &mut self.length {
             length.record(guesses, right);
         }
+
         self.counts.steps[(guesses + 1).next_power_of_two().ilog2() as usize] += 1;
         self.counts.tokens += chosen.len() as u32;
         self.counts.drafted += guesses;

@@ -98,6 +98,7 @@ pub(crate) fn matrices(outline: &Outline, product: GemvKind, layer: usize) -> Op
     let parts = parts(outline, outline.adapter.as_ref()?, product, layer);
     let rank = shape.rank as usize;
     let n = shape.n as usize;
+
     // All projections of the GEMV get the largest rank. The zeros of padding add nothing.
     let mut a = vec![0.0; shape.ranks() as usize * n];
     for (part, a) in parts.iter().zip(a.chunks_mut(rank * n)) {
@@ -107,6 +108,7 @@ pub(crate) fn matrices(outline: &Outline, product: GemvKind, layer: usize) -> Op
             }
         }
     }
+
     let mut b = vec![0.0; shape.rows as usize * rank];
     for ((part, row), b) in
         tile_rows(&outline.config.layers[layer], product, &parts).zip(b.chunks_mut(rank))
@@ -116,6 +118,7 @@ pub(crate) fn matrices(outline: &Outline, product: GemvKind, layer: usize) -> Op
             b[..rank].copy_from_slice(&factors.b[row as usize * rank..][..rank]);
         }
     }
+
     Some(LoraMatrices { shape, a, b })
 }
 
@@ -128,6 +131,7 @@ fn tile_rows(
 ) -> impl Iterator<Item = (usize, u32)> {
     let Mixer::Attention(attention) = &layer.mixer;
     let pairs = rotary_row_order(attention);
+
     // The first eight rows of a tile come from the first matrix, and the rest from the second one.
     let rows = |order: RowOrder, lo: usize, hi: usize| {
         let blocks = order.blocks(parts[lo].weight.rows());

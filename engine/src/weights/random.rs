@@ -89,6 +89,7 @@ impl RandomPools {
             )?;
             at += bytes;
         }
+
         Ok(())
     }
 

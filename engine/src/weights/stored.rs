@@ -126,6 +126,7 @@ impl<'a> StoredBuffer<'a> {
             })?;
             start = end;
         }
+
         Ok(buffer)
     }
 }
@@ -166,6 +167,7 @@ mod tests {
             let Ok(outline) = Outline::of(shape, quantization) else {
                 continue;
             };
+
             let packed: usize = packed(&outline).iter().map(StoredBuffer::bytes).sum();
             let unpacked: usize = unpacked(&outline).iter().map(StoredBuffer::bytes).sum();
             let all: usize = outline

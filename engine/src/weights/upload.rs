@@ -86,15 +86,18 @@ fn in_chunks<'a, T>(
     };
     scope(|scope| {
         let done = scope.spawn(|| upload.run());
+
         // The sender is dropped with the queue at the end of `make`, which ends the upload threads.
         let made = make(UploadQueue {
             chunks,
             chunk_bytes,
         });
         let done = join(done);
+
         // An error of `make` is reported first, because it can be the cause of the other.
         let made = made?;
         let done = done?;
+
         // The file may have been overwritten while it was read.
         model.files.check()?;
         Ok((made, done))
@@ -115,6 +118,7 @@ impl<'a> UploadQueue<'a> {
         let UploadJob { part, to } = job;
         let count = part.weights().count();
         let len = part.weight.range.len();
+
         // Rows that become tiles together must be in one chunk.
         let group = part.tiles.map_or(1, |rows| group(rows, part.weight));
         let step = (self.chunk_bytes / group).max(1) * group;
@@ -234,11 +238,13 @@ fn check_vector(
     if weight.format != WeightFormat::F32 || weight.dims.iter().skip(1).any(|&n| n != 1) {
         return Ok(());
     }
+
     let number = |b: &[u8]| f32::from_le_bytes(b.try_into().expect("chunks of 4"));
     let numbers: Vec<f32> = bytes.chunks_exact(4).map(number).collect();
     let Some(index) = numbers.iter().position(|x| !x.is_finite()) else {
         return Ok(());
     };
+
     let path = model.files.path().to_owned();
     let tensor = weight.name.clone();
     let value = numbers[index];
@@ -368,6 +374,7 @@ mod tests {
         let model = Model::open(path.as_ref()).unwrap();
         let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
         let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
+
         // Longer than some groups of rows, and less than half as long as others.
         let (chunk_bytes, mut reported) = (2_000, 0);
         let report = |bytes| reported = bytes;

@@ -95,6 +95,7 @@ pub(crate) fn make(model: &Model, name: &str, plan: &Plan) -> Made {
             if rank == 0 || index < plan.first_layer {
                 continue;
             }
+
             let (rows, n) = (weight.rows() as usize, weight.row_len() as usize);
             let mut factor = |letter: &str, shape: [usize; 2], size: f32| {
                 let numbers = (0..shape[0] * shape[1]).map(|_| random.unit() * size);
@@ -107,6 +108,7 @@ pub(crate) fn make(model: &Model, name: &str, plan: &Plan) -> Made {
                 numbers
             };
             let a = factor("A", [rank, n], 1.0 / (n as f32).sqrt());
+
             // Small where the scale, `alpha / rank`, is large.
             let b = factor("B", [rows, rank], 0.3 * (rank as f32).sqrt() / most as f32);
             layer[p] = Some(Factors {
@@ -118,6 +120,7 @@ pub(crate) fn make(model: &Model, name: &str, plan: &Plan) -> Made {
         }
         layers.push(layer);
     }
+
     write(&folder, &settings(plan), &tensors);
     Made { folder, layers }
 }
@@ -186,6 +189,7 @@ impl Made {
                 }
             }
         }
+
         weights
     }
 
@@ -207,6 +211,7 @@ impl Made {
                 "after position {position} the relative error is {row:e}"
             );
         }
+
         let base = oracle::logits(model, ids, Keep::Exact).concat();
         let effect = distance(&base, &exact);
         assert!(

@@ -182,6 +182,7 @@ fn says_what_is_wrong_with_the_settings() {
         let found = refusal(&folder);
         assert_eq!(found.split_once(": ").unwrap().1, wanted);
     }
+
     std::fs::write(folder.join("adapter_config.json"), "{").unwrap();
     let wanted = "FOLDER/adapter_config.json: not valid JSON: EOF while parsing an object at line 1 column 1";
     assert_eq!(refusal(&folder), wanted);
@@ -264,6 +265,7 @@ fn says_what_is_wrong_with_the_tensors() {
             format!("FOLDER/adapter_model.safetensors: {wanted}")
         );
     }
+
     std::fs::write(folder.join("adapter_model.safetensors"), b"no tensors here").unwrap();
     assert!(
         refusal(&folder).contains("not a valid safetensors file: "),

@@ -121,12 +121,14 @@ fn any_pieces_agree_with_float64() {
             parts.push((1 + random.below(most) as usize).min(left));
             left -= parts[parts.len() - 1];
         }
+
         let (mut end, mut found, mut exact) = (0, vec![], vec![]);
         for (part, row) in parts.iter().zip(pieces(&mut batch, &ids, &parts)) {
             end += part;
             found.extend(row.into_iter().map(f64::from));
             exact.extend(&wanted[end - 1]);
         }
+
         let found = distance(&found, &exact);
         assert!(found < 2e-3, "{parts:?}: the relative error is {found:e}");
     }
@@ -153,7 +155,9 @@ fn neighbours_change_no_bit() {
             batch.logits(sequence).unwrap(),
         ));
     }
+
     let mut batch = batch(&model, options);
+
     // Another order, and pages that others have had.
     let before = batch.join().unwrap();
     batch.step(&[(before, &[5; 70])]).unwrap();
@@ -174,6 +178,7 @@ fn neighbours_change_no_bit() {
             );
         }
     }
+
     let work: Vec<_> = next.iter().map(|(&i, &token)| (joined[i], token)).collect();
     let found = batch.decode(&work, 3).unwrap();
     for (i, found) in found.into_iter().enumerate() {
@@ -201,6 +206,7 @@ fn graphs_decode_what_steps_decode() {
     let decoded = batch.decode(&[(a, first[0]), (b, first[1])], 5).unwrap();
     assert_eq!(decoded[0], decoded[1]);
     assert_eq!(batch.tokens(a).unwrap().len(), 35);
+
     // The same by single steps, from a fork.
     let fork = batch.fork(a, 30).unwrap();
     let (mut token, mut stepped) = (first[0], vec![]);
@@ -208,6 +214,7 @@ fn graphs_decode_what_steps_decode() {
         token = batch.step(&[(fork, &[token])]).unwrap()[0];
         stepped.push(token);
     }
+
     assert_eq!(stepped, decoded[0]);
     let mut decoder = decoder(&model, 128, Launch::Graph);
     let tokens = generate(&mut decoder, &prompt, 6);
@@ -219,15 +226,18 @@ fn graphs_decode_what_steps_decode() {
 fn a_profile_lists_the_kernels_of_a_step_and_changes_nothing() {
     let model = small("profile");
     let mut batch = batch(&model, BatchOptions::new(3, 128));
+
     // With the next token, the first sequence has a second page.
     let work: Vec<(SequenceId, u32)> = [64, 9].map(|len| (batch.join().unwrap(), len)).into();
     for &(id, len) in &work {
         batch.step(&[(id, &tokens(len, len))]).unwrap();
     }
+
     let wanted = batch.decode(&work, 3).unwrap();
     for &(id, len) in &work {
         batch.roll_back(id, len).unwrap();
     }
+
     let before = batch.free_pages();
     let nodes = batch.profile(&work, 2).unwrap();
     assert_eq!(batch.free_pages(), before);
@@ -245,6 +255,7 @@ fn a_profile_lists_the_kernels_of_a_step_and_changes_nothing() {
         "choose",
     ];
     let counts = roles.map(|name| role(name).count());
+
     // Q, K and V are one product or several, which rotate and append.
     assert!(counts[2] >= 2 && counts[2] <= 6, "{counts:?}");
     assert_eq!(
@@ -258,6 +269,7 @@ fn a_profile_lists_the_kernels_of_a_step_and_changes_nothing() {
         assert_eq!(timed.node.bytes, attended * 2 * 64 * 2 * 2);
         assert_eq!(timed.node.operations, attended * 4 * 64 * 2 * 2);
     }
+
     let weights = |timed: &TimedNode| timed.node.operations / (2 * work.len() as u64);
     let head = role("head").next().unwrap();
     assert_eq!(weights(head), info::head_weights(&model.outline));
@@ -290,11 +302,13 @@ fn forks_go_their_own_way() {
     assert_eq!(batch.free_pages(), (before - 1, all));
     batch.step(&[(a, &[50])]).unwrap();
     let found = batch.logits(a).unwrap();
+
     // The same without a fork.
     let c = batch.join().unwrap();
     batch.step(&[(c, &prompt)]).unwrap();
     batch.step(&[(c, &[50])]).unwrap();
     assert_eq!(batch.logits(c).unwrap(), found);
+
     // Rolled back, a sequence goes on as if the rest had never been.
     batch.step(&[(c, &[60, 61, 62, 63])]).unwrap();
     batch.roll_back(c, 100).unwrap();
@@ -304,6 +318,7 @@ fn forks_go_their_own_way() {
     for id in [a, b, c] {
         batch.leave(id).unwrap();
     }
+
     assert_eq!(batch.free_pages(), (all, all));
 }
 
@@ -385,6 +400,7 @@ fn refuses_what_cannot_be() {
     assert!(matches!(batch.logits(a), Err(Error::NoLogits)));
     batch.leave(b).unwrap();
     assert!(matches!(batch.step(&[(b, &[1])]), Err(Error::NoSequence)));
+
     // Nothing of this has changed the batch.
     batch.step(&[(a, &[1; 40])]).unwrap();
     assert_eq!(batch.decode(&[(a, 7)], 24).unwrap()[0].len(), 24);
@@ -436,6 +452,7 @@ fn a_sequence_that_ends_keeps_nothing_of_later_steps() {
     assert_eq!(batch.tokens(a).unwrap(), [&prompt[..], &told[..2]].concat());
     let (free, all) = batch.free_pages();
     assert_eq!(all - free, 1);
+
     // It can go on.
     batch.step(&[(a, &told[2..3])]).unwrap();
     batch.logits(a).unwrap();
@@ -445,6 +462,7 @@ fn a_sequence_that_ends_keeps_nothing_of_later_steps() {
 #[test]
 fn a_token_that_is_lost_in_a_launch_is_explained() {
     let (prompt, told) = told_apart(&small("lost-none"));
+
     // The first scale of the token's row of 256 weights.
     let row = told[2] as usize * 8 * 34;
     let file = file().edit("token_embd.weight", |table| {
@@ -461,6 +479,7 @@ fn a_token_that_is_lost_in_a_launch_is_explained() {
         batch.step(&[(a, &told[2..3])]),
         Err(Error::Logit { .. })
     ));
+
     // The sequence is as it was.
     assert_eq!(batch.step(&[(a, &told[..1])]).unwrap(), told[1..2]);
 }

@@ -90,6 +90,7 @@ fn each_sequence_follows_its_own_grammar_and_changes_no_other() {
             TEXTS[text].0
         );
     }
+
     // The one without is that of a batch that knows no grammars.
     let choice = TokenChoice::Sampled { logprobs: 4 };
     let mut plain = Batch::new(
@@ -159,6 +160,7 @@ fn what_is_chosen_is_what_the_reference_chooses_of_what_is_allowed() {
         tokens.push(next[0]);
         others.push(next[1]);
     }
+
     let next = batch.step(&[(guided, &tokens[from..])]).unwrap()[0];
     let logits = batch.logits(guided).unwrap();
     let all = vec![u32::MAX; words.model.outline.config.vocab.div_ceil(32) as usize];
@@ -207,6 +209,7 @@ fn what_cannot_be_followed_is_refused_and_nothing_has_happened() {
         error.starts_with("the grammar failed after 1 tokens: "),
         "{error}"
     );
+
     // A sequence beside it goes on as before.
     let sequence = batch.join().unwrap();
     batch.step(&[(sequence, &[1, 2])]).unwrap();

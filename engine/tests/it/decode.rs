@@ -105,6 +105,7 @@ fn check_greedy(quantization: &str, tokens: usize) {
             let logit = |i: usize| top[i][1].as_f64().unwrap();
             logit(0) - logit(1)
         });
+
         // From the first doubtful token on the two texts may differ.
         let sure = margins
             .take(tokens)

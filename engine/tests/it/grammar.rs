@@ -236,6 +236,7 @@ fn check_drawn(name: &str, words: &Words, options: Options, sampling: &Sampling,
                 "{name}: {found:?}"
             );
         }
+
         tokens.push(token);
     }
 }
@@ -290,6 +291,7 @@ fn every_launch_gives_the_same_text() {
     for launch in [Launch::Graph, Launch::Plain, Launch::Capture] {
         assert_eq!(of(short(launch)), wanted, "{launch:?}");
     }
+
     assert_eq!(
         of(Options {
             prefill_batch: 4,
@@ -332,6 +334,7 @@ fn a_text_ends_with_its_grammar_and_is_incomplete_before() {
         (tokens.len(), end, matcher.is_complete()),
         (3, GenerationEnd::ContextFull, false)
     );
+
     // Tokens that are forced end where the context does, too.
     let mut matcher = words
         .lark("start: \"a borrow checker, and another one\"")
@@ -399,6 +402,7 @@ fn a_mask_has_the_tokens_that_a_naive_check_allows() {
         for token in &before {
             matcher.take(*token).unwrap();
         }
+
         let bits = matcher.allowed().unwrap();
         let begun: Vec<u8> = before
             .iter()
@@ -517,6 +521,7 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
         "{said}"
     );
     let large = " is beyond 2^53 (9007199254740992)";
+
     // The library would run out of stack.
     let said = lark("start: %json {\"const\": -9223372036854775808}");
     assert!(
@@ -563,6 +568,7 @@ fn what_never_ends_is_named_before_the_first_token() {
         );
         println!("{said}");
     }
+
     let ends = [
         GrammarText::JsonSchema(r##"{"type": "array", "items": {"$ref": "#"}}"##.into()),
         GrammarText::JsonSchema(

@@ -58,6 +58,7 @@ fn check(file: &Gguf, base: &Model, made: &Made, more: f64) {
     let Pair::Float(alpha) = file.directory.metadata["adapter.lora.alpha"] else {
         panic!("no number")
     };
+
     let (sums, weights) = (made.fold(base), oracle::weights(base));
     let mut tensors = 0;
     for (l, layer) in made.layers.iter().enumerate() {
@@ -82,9 +83,11 @@ fn check(file: &Gguf, base: &Model, made: &Made, more: f64) {
                     "{name} {i}: {found} where {wanted} is added"
                 );
             }
+
             tensors += 2;
         }
     }
+
     assert_eq!(file.directory.tensors.len(), tensors);
 }
 
@@ -190,6 +193,7 @@ fn set(made: &Made, keys: &[(&str, Value)]) {
 #[test]
 fn other_scales_are_in_a() {
     let (base, made, _) = adapted("lora-scales", LLAMA, &ALL);
+
     // 16 / 8 without them.
     let each = NAMES
         .map(|name| (name.to_owned(), json!(12)))
@@ -235,6 +239,7 @@ fn numbers_beyond_f32_are_refused() {
             .to_string()
             .replace(&made.folder.display().to_string(), "A")
     };
+
     // Finite by its own scale, but not by the rest of it.
     let large = f32::MAX.to_le_bytes();
     let name =

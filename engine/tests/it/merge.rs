@@ -46,6 +46,7 @@ fn merge(model: &Model) -> Result<(Written, MergeStats), Error> {
         assert_eq!(bytes.len() as u64, file.bytes());
         files.push((file.path, bytes));
     }
+
     Ok((files, change))
 }
 
@@ -140,6 +141,7 @@ fn weights_are_the_sums_rounded_once() {
                 apart += (w - f).powi(2);
             }
         }
+
         let projections = made.layers.iter().flatten().flatten().count();
         assert_eq!(change.projections, projections, "{name}");
         assert!(
@@ -213,6 +215,7 @@ fn all_other_bytes_are_those_of_the_base() {
             changed[weight.range.clone()].fill(factors.is_some());
         }
     }
+
     let after = &files[0].1;
     let mut at = (0..before.len()).filter(|&i| !changed[i] && before[i] != after[i]);
     assert_eq!((after.len(), at.next()), (before.len(), None));
@@ -225,6 +228,7 @@ fn all_other_bytes_are_those_of_the_base() {
         moved * 3 > changed.iter().filter(|may| **may).count(),
         "{moved} bytes are others"
     );
+
     // Without an adapter, and with one that is zero, which leaves -0 as it is: the base.
     assert!(merge(&base).unwrap().0[0].1 == before);
     let tensors = fs::read(made.folder.join("adapter_model.safetensors")).unwrap();
@@ -323,6 +327,7 @@ pub(crate) fn split(folder: &Path) {
         )
         .unwrap();
     }
+
     fs::write(
         folder.join("model.safetensors.index.json"),
         json!({"weight_map": map}).to_string(),
@@ -360,6 +365,7 @@ fn a_sharded_folder_keeps_its_shards() {
             tensors += 1;
         }
     }
+
     assert_eq!(tensors, wanted.len());
 }
 
@@ -374,6 +380,7 @@ fn old_weights_do_not_go_along() {
     ] {
         write(name);
     }
+
     for name in [
         "LICENSE",
         "README.md",
@@ -384,6 +391,7 @@ fn old_weights_do_not_go_along() {
     ] {
         write(name);
     }
+
     for name in [
         "model-00001-of-00002.safetensors",
         "model.gguf",
@@ -391,6 +399,7 @@ fn old_weights_do_not_go_along() {
     ] {
         write(name);
     }
+
     fs::create_dir(folder.path().join("original")).unwrap();
     fs::create_dir(folder.path().join("folder.json")).unwrap();
     let copied = [
@@ -460,6 +469,7 @@ fn says_why_an_adapter_is_not_merged() {
         },
         &FEW,
     );
+
     // The formats go around: of the embedding and of layer 1's queries, or of layer 0's last projection.
     let one = |formats| synth(Synth { formats, ..LLAMA });
     let quantized = one(&[Q8_0, F16, F16, F16, F16, F16, F16, F16]);

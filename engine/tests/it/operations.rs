@@ -90,6 +90,7 @@ pub(crate) fn run(
             .act()
             .map_err(|error| format!("operation {operation} of seed {seed}: {error}"))?;
     }
+
     operations.end()
 }
 
@@ -155,6 +156,7 @@ impl Operations<'_> {
         let Some(of) = self.pick() else {
             return self.join();
         };
+
         let len = self.random.below(self.followed[of].len + 1);
         let id = self.batch.fork(self.followed[of].id, len)?;
         let history = [&self.followed[of].history[..], &[Did::RollBack(len)]].concat();
@@ -181,6 +183,7 @@ impl Operations<'_> {
         let Some(index) = self.pick() else {
             return Ok(());
         };
+
         let len = self.random.below(self.followed[index].len + 1);
         let one = &mut self.followed[index];
         self.batch.roll_back(one.id, len)?;
@@ -203,9 +206,11 @@ impl Operations<'_> {
             left -= count;
             work.push((index, tokens));
         }
+
         if work.is_empty() {
             return self.join();
         }
+
         let given: Vec<_> = work
             .iter()
             .map(|(index, tokens)| (self.followed[*index].id, tokens.as_slice()))
@@ -217,6 +222,7 @@ impl Operations<'_> {
             one.next = Some(next);
             one.history.push(Did::Step(tokens.clone()));
         }
+
         self.counts.stepped += 1;
         let (index, _) = work[self.random.below(work.len() as u32) as usize];
         self.compare(index)
@@ -229,6 +235,7 @@ impl Operations<'_> {
         if ready.is_empty() {
             return self.step();
         }
+
         let token = |index: &usize| self.followed[*index].next.expect("it was filtered");
         let given: Vec<_> = ready
             .iter()
@@ -242,6 +249,7 @@ impl Operations<'_> {
             let end = made.last().copied();
             one.next = end.filter(|end| !self.model.outline.stop.contains(end));
         }
+
         self.counts.decoded += 1;
         self.compare(ready[0])
     }
@@ -258,6 +266,7 @@ impl Operations<'_> {
                 Did::RollBack(len) => self.alone.roll_back(alone, *len)?,
             }
         }
+
         let wanted = self.alone.logits(alone)?;
         self.alone.leave(alone)?;
         self.counts.compared += 1;

@@ -110,6 +110,7 @@ pub(crate) fn logits_of(
                 *value *= f64::from((hidden as f32).sqrt());
             }
         }
+
         for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
             watch(Place::Stream, &x);
             let normed = keep.operand(norm(&x, &block.attn_norm, epsilon));
@@ -128,6 +129,7 @@ pub(crate) fn logits_of(
                 &after(times(&block.down, &inner), &block.ffn_post_norm),
             );
         }
+
         watch(Place::Stream, &x);
         times(weights.head(), &norm(&x, &weights.norm, epsilon))
     };
@@ -184,6 +186,7 @@ impl Layer {
                         window: usize::MAX,
                     };
                 }
+
                 let (base, pairs) = (
                     get("rope.freq_base_swa").unwrap_or(10_000.0),
                     frequencies.len(),
@@ -235,16 +238,19 @@ fn attention(
         add(&mut k, k_bias);
         add(&mut v, v_bias);
     }
+
     if let (Some(q_norm), Some(k_norm)) = (&b.q_norm, &b.k_norm) {
         q = norm_heads(&q, q_norm, c.epsilon.into());
         k = norm_heads(&k, k_norm, c.epsilon.into());
     }
+
     rotate(model, &cache.layer, &mut q, position);
     rotate(model, &cache.layer, &mut k, position);
     cache.push(k, v);
     let q = cache.keep.operand(q);
     let dim = c.head_dim() as usize;
     let group = (c.heads() / c.kv_heads()) as usize;
+
     // Gemma 3 of 62 layers: `query_pre_attn_scalar` of its config.json.
     let scored = if c.architecture.name == "gemma3" && c.layer_count() == 62 {
         c.hidden / c.heads()
@@ -269,6 +275,7 @@ fn attention(
                     .collect::<Vec<_>>(),
             );
         }
+
         y
     });
     times(&b.o, &cache.keep.operand(heads.collect()))

@@ -223,6 +223,7 @@ fn at_best(model: &Model, ids: &[u32], exact: &[Vec<f64>]) -> Vec<f64> {
                 grid.round(matrix);
             }
         }
+
         let rows = oracle::logits_of(model, &weights, ids, Keep::Products(grid), |_, _| ());
         for (sum, error) in squares.iter_mut().zip(errors(&rows, exact)) {
             *sum += error * error / GRIDS.len() as f64;

@@ -297,6 +297,7 @@ fn prompts_are_prefilled_in_batches() {
     let ids = [3, 300, 0, 17, 17, 255, 40, 8, 1, 2, 77];
     for (name, case) in cases {
         let model = open(&format!("batch-{name}"), case);
+
         // The same plan gives the same bits for every batch.
         let tuning = "2x4_first".parse().unwrap();
         let of = |prefill_batch, launch| Options {
@@ -434,6 +435,7 @@ fn every_tuning_gives_the_same_logits() {
         decoder = decoder.with_options(&model.outline, eager).unwrap();
         assert_eq!(bits(&logits(&mut decoder, &ids)), bits(&rows), "{text}");
     }
+
     let options = Options {
         tuning: "shared=9000".parse().unwrap(),
         ..Options::new(8, Launch::Graph)
@@ -511,6 +513,7 @@ fn random_weights_decode_in_rounds() {
         (Architecture::LLAMA, "q4_0"),
     ] {
         let shape = small(architecture, true);
+
         // The LM head's tiles have 16 rows.
         let shape = Shape {
             hyperparameters: Hyperparameters {

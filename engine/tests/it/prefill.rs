@@ -62,6 +62,7 @@ fn after(decoder: &mut Decoder, tokens: &[u32], calls: &[usize]) -> (Vec<u32>, V
         decoder.prefill(now).unwrap();
         rest = later;
     }
+
     assert_eq!((rest.len(), decoder.position() as usize), (0, tokens.len()));
     let logits = decoder.last_logits().unwrap();
     let next: Result<Vec<u32>, Error> = decoder.decode(4).unwrap().collect();
@@ -75,6 +76,7 @@ fn several_calls_are_one() {
         let mut decoder = decoder(&model, options);
         let wanted = after(&mut decoder, &ids, &[43]);
         assert_eq!(generate(&mut decoder, &ids, 4), wanted.1, "{options:?}");
+
         // A chunk begins with a call, so chunks of 16 want calls of multiples of it.
         let calls = if i == 0 {
             &[16, 16, 1, 4, 6][..]
@@ -99,6 +101,7 @@ fn what_stays_is_as_if_it_were_given_anew() {
         let mut decoder = decoder(&model, *options);
         let wanted = [20, 43].map(|len| after(&mut decoder, &ids[..len], &[len]));
         let mut cached = CachedTokens::default();
+
         // What the decoder had before, how much of it stays, and which tokens there are then.
         let other = [&ids[..30], &[1, 2, 3, 4]].concat();
         decoder.reset();
@@ -126,6 +129,7 @@ fn what_stays_is_as_if_it_were_given_anew() {
                 next.push(token.unwrap());
                 cached.push(next[next.len() - 1]);
             }
+
             let index = if tokens.len() == 20 { 0 } else { 1 };
             assert!(
                 tokens == other || (logits, next) == wanted[index],
@@ -150,6 +154,7 @@ fn a_decoder_goes_back_to_tokens_that_it_has() {
     assert_eq!(decoder.position(), 9);
     decoder.rewind(0, 0).unwrap();
     assert_eq!(decoder.position(), 0);
+
     // Tokens that do not fit change nothing but what had to go.
     let mut cached = CachedTokens::default();
     cached
@@ -164,6 +169,7 @@ fn a_decoder_goes_back_to_tokens_that_it_has() {
         "the prompt has 12 tokens after 5, but the context holds 16"
     );
     assert_eq!((cached.tokens(), decoder.position()), (&ids[..5], 5));
+
     // A break leaves what was taken in.
     assert_eq!(
         cached.prefill(&mut decoder, &ids, |_| Break(())).unwrap(),
@@ -380,6 +386,7 @@ fn a_prompt_can_be_stopped_between_chunks() {
             if (taken as usize) < len {
                 decoder.prefill(&ids[taken as usize..]).unwrap();
             }
+
             assert_eq!(
                 bits(&[decoder.last_logits().unwrap()]),
                 whole.0,
@@ -431,8 +438,10 @@ fn what_is_refused_changes_nothing() {
             (21, wanted.clone())
         );
     }
+
     decoder.prefill(&ids[21..]).unwrap();
     assert_eq!(decoder.position(), 40);
+
     // The last position makes one more token, for which there is none.
     assert_eq!(decoder.decode(9).unwrap().count(), 1);
     let full = "the prompt has 2 tokens after 41, but the context holds 40";

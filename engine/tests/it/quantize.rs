@@ -64,6 +64,7 @@ fn requantized(path: &Path, kind: u32, block: Quantize) -> Vec<u8> {
             _ => out.extend(source.data(&t.range).unwrap()),
         }
     }
+
     out
 }
 

@@ -191,6 +191,7 @@ fn parameters_change_between_launches() {
         }
         texts.push(generate(&mut decoder, &prompt(5), 6));
     }
+
     assert_eq!([&texts[0], &texts[4]], [&greedy; 2]);
     assert_eq!(texts[1], texts[3]);
     assert!(texts[1] != texts[2] && texts[1] != greedy, "{texts:?}");
@@ -281,6 +282,7 @@ fn texts(batch: &mut Batch, which: &[usize], tokens: u32) -> Vec<Vec<u32>> {
     for (id, _) in &joined {
         batch.leave(*id).unwrap();
     }
+
     firsts
         .into_iter()
         .zip(made)
@@ -338,6 +340,7 @@ fn a_batch_draws_what_the_reference_draws() {
         next = vec![made[1][0], made[0][0]];
         assert_eq!(next[1], drawn_now(&batch, &tokens));
     }
+
     let forked = batch.fork(id, 5).unwrap();
     let next = batch.step(&[(forked, &tokens[5..])]).unwrap()[0];
     assert_eq!(

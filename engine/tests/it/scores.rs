@@ -80,6 +80,7 @@ fn hidden(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
         let scale = (mean + f64::from(c.epsilon)).sqrt().recip();
         x.iter().zip(&norm).map(|(x, w)| x * scale * w).collect()
     };
+
     // Two norms a layer look at the stream, and then the last one.
     seen.iter()
         .skip(2 * c.layer_count() as usize)
@@ -107,6 +108,7 @@ fn log_likelihoods_are_the_oracles() {
         if options.prefer == Prefer::Simple {
             continue;
         }
+
         // Within a batch and behind the chunk; elsewhere within the first batch, and the last token alone.
         for first in if options.chunk > 0 { [13, 20] } else { [5, 26] } {
             let fewer = decoder.log_likelihoods(&ids, first).unwrap();
@@ -171,6 +173,7 @@ fn what_cannot_be_scored_is_refused() {
     assert_eq!(refused(&[1, 2], 0), sentence(2, 0));
     assert_eq!(refused(&[1, 2], 2), sentence(2, 2));
     assert_eq!(refused(&[], 1), sentence(0, 1));
+
     // The last token is not taken in, and still must be one.
     let outside = "token 1 of the prompt is 160, but the vocabulary has 160 tokens";
     assert_eq!(refused(&[1, VOCAB], 1), outside);

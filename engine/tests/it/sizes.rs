@@ -45,6 +45,7 @@ fn file(s: Sizes) -> File {
     ] {
         file = file.pair(&key(name), Val::U32(n));
     }
+
     let mut random = warpwright_kernels::Random(3);
     let mut add = |name: &str, n: u32, rows: u32| {
         let (dims, scale) = match rows {
@@ -71,6 +72,7 @@ fn file(s: Sizes) -> File {
         add("blk.0.attn_q_norm.weight", s.head_dim, 0);
         add("blk.0.attn_k_norm.weight", s.head_dim, 0);
     }
+
     add("blk.0.attn_output.weight", q, s.hidden);
     add("blk.0.ffn_norm.weight", s.hidden, 0);
     add("blk.0.ffn_gate.weight", s.hidden, s.feed_forward);

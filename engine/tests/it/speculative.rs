@@ -270,6 +270,7 @@ fn every_launch_verifies() {
             "{launch:?}: {launches:?}"
         );
     }
+
     // A decoder that verifies nothing makes the same text.
     let [wanted, found] = [(Launch::Eager, 1), (Launch::Graph, 0)].map(|(launch, drafts)| {
         plain(
@@ -313,6 +314,7 @@ fn texts_end_where_they_would() {
         assert_eq!(found.0, text.0[..10.min(limit as usize)], "{limit}");
         assert_eq!(found.2, Some(why), "{limit}");
     }
+
     let end = (3..10)
         .find(|at| !text.0[..*at].contains(&text.0[*at]))
         .unwrap();
@@ -348,6 +350,7 @@ fn a_text_goes_on_however_it_was_made() {
     });
     decoder.reset();
     decoder.prefill(&tokens).unwrap();
+
     // Some are read, with guesses and without.
     for count in [3, 1] {
         let generation = decoder.decode_speculative(&tokens, 24, &mut by).unwrap();
@@ -355,6 +358,7 @@ fn a_text_goes_on_however_it_was_made() {
         drop(decoder.decode_speculative(&tokens, 24, &mut by).unwrap());
         tokens.extend(decoder.decode(1).unwrap().map(Result::unwrap));
     }
+
     let generation = decoder.decode_speculative(&tokens, 24, &mut by).unwrap();
     tokens.extend(generation.take(2).map(Result::unwrap));
     assert_eq!(tokens, [&prompt(5), &wanted[..8]].concat());
@@ -423,6 +427,7 @@ fn a_model_guesses() {
         counts.accepted == counts.drafted && counts.all_steps() < 3,
         "{counts:?}"
     );
+
     // The same drafter goes on with another text, and back.
     let wanted_then = plain(&mut verifying, &prompt(9), 2);
     assert_eq!(
@@ -440,6 +445,7 @@ fn a_model_guesses() {
     );
     let counts = another.counts();
     assert!(counts.accepted < counts.drafted, "{counts:?}");
+
     // Where its context ends, it guesses nothing.
     assert!(counts.steps[0] >= 3, "{counts:?}");
 }
@@ -473,6 +479,7 @@ fn what_is_not_finite_matters_only_where_it_is_chosen() {
         let mut by = scripted(&given, &wanted.0, wrong);
         assert_eq!(speculative(&mut decoder, &given, 5, &mut by), wanted);
     }
+
     // The last token of the prompt has no embedding.
     let given: Vec<u32> = [3, 17, 5].into();
     let sentence = |error: Error| error.to_string();

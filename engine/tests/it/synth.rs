@@ -59,11 +59,13 @@ pub(crate) fn synth(s: Synth) -> File {
     ] {
         file = file.pair(&key(name), Val::U32(n));
     }
+
     if s.arch == "gemma3" {
         file = file
             .pair(&key("attention.sliding_window"), Val::U32(4))
             .pair(&key("attention.sliding_window_pattern"), Val::U32(2));
     }
+
     let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
     let mut make = Make {
         file,
@@ -80,15 +82,18 @@ pub(crate) fn synth(s: Synth) -> File {
             make.matrix(&format!("blk.{i}.attn_k.weight"), kv, HIDDEN);
             make.matrix(&format!("blk.{i}.attn_v.weight"), kv, HIDDEN);
         }
+
         if s.arch == "qwen2" {
             make.bias(&format!("blk.{i}.attn_q.bias"), q);
             make.bias(&format!("blk.{i}.attn_k.bias"), kv);
             make.bias(&format!("blk.{i}.attn_v.bias"), kv);
         }
+
         if s.arch == "qwen3" || s.arch == "gemma3" {
             make.norm(&format!("blk.{i}.attn_q_norm.weight"), s.head_dim);
             make.norm(&format!("blk.{i}.attn_k_norm.weight"), s.head_dim);
         }
+
         make.matrix(&format!("blk.{i}.attn_output.weight"), HIDDEN, q);
         make.norm(&format!("blk.{i}.ffn_norm.weight"), HIDDEN);
         if s.arch == "phi3" {
@@ -97,12 +102,15 @@ pub(crate) fn synth(s: Synth) -> File {
             make.matrix(&format!("blk.{i}.ffn_gate.weight"), FEED_FORWARD, HIDDEN);
             make.matrix(&format!("blk.{i}.ffn_up.weight"), FEED_FORWARD, HIDDEN);
         }
+
         if s.arch == "gemma3" {
             make.norm(&format!("blk.{i}.post_attention_norm.weight"), HIDDEN);
             make.norm(&format!("blk.{i}.post_ffw_norm.weight"), HIDDEN);
         }
+
         make.matrix(&format!("blk.{i}.ffn_down.weight"), HIDDEN, FEED_FORWARD);
     }
+
     make.norm("output_norm.weight", HIDDEN);
     if !s.tied {
         make.matrix("output.weight", s.vocab, HIDDEN);
@@ -110,6 +118,7 @@ pub(crate) fn synth(s: Synth) -> File {
     if !s.scaled {
         return make.file;
     }
+
     let factors = (0..s.head_dim / 2).map(|i| 1.0 + i as f32 / 8.0);
     make.file
         .pair(&key("rope.scaling.type"), Val::Str("linear".into()))

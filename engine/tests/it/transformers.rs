@@ -95,6 +95,7 @@ fn both_passes_agree() {
                     case.name
                 );
             }
+
             let found = distance(
                 &rows.into_iter().map(f64::from).collect::<Vec<_>>(),
                 &wanted,

@@ -68,6 +68,7 @@ impl Cublas {
         let workspace = Buffer::<u8>::zeroed(context, WORKSPACE)?;
         let memory = std::ptr::without_provenance_mut(workspace.address() as usize);
         let mut handle = std::ptr::null_mut();
+
         // SAFETY: as above; the stream and the memory live as long as the handle is used.
         let gemm = unsafe {
             let create = *library.get::<Create>(b"cublasCreate_v2\0")?;
@@ -106,6 +107,7 @@ impl Cublas {
         let [x, w, y] =
             [x, w, y].map(|v| std::ptr::without_provenance_mut::<c_void>(v.address() as usize));
         let (one, zero) = (1.0, 0.0);
+
         // SAFETY: the matrices have these shapes, and the caller keeps them.
         let code = self.context.run(|| unsafe {
             (self.gemm)(

@@ -98,6 +98,7 @@ impl KernelDef for Gemm {
         let ring = k.ring(memory, RING);
         k.when(k.tid().eq(0), || ring.init());
         k.cluster_barrier();
+
         // Registers are shared out by role: one thread that asks for copies needs few.
         k.roles(vec![
             Role::new(1, 40, |_| _ = k.when(k.tid().eq(0), || load(k, &a, &ring))),
@@ -105,6 +106,7 @@ impl KernelDef for Gemm {
                 multiply(k, &a, &ring, memory.at(RING.memory()), group)
             }),
         ]);
+
         // A block must not exit while the other block may still write to its shared memory.
         k.warp_barrier();
         k.cluster_barrier();
@@ -174,6 +176,7 @@ fn multiply<'k>(
     let mut at = ring.start();
     let mut sums = Accumulators::zero(k, COLUMNS);
     let first = (k.tid() & 127).eq(0);
+
     // A barrier of the 128 threads of this warpgroup.
     let together = || {
         k.when(group.eq(0), || k.barrier_part(1, 128))
@@ -184,11 +187,13 @@ fn multiply<'k>(
             let stage = ring.wait(&at);
             let x = x.at(stage.row(group, X.bytes())).by_columns();
             let w = w.at(stage.at(2 * X.bytes())).by_columns();
+
             // The tensor cores run asynchronously. Each of the four matmuls has 16 elements of k.
             // The first matmul of a tile starts from zero instead of the sums.
             k.wgmma_fence();
             sums.multiply_tiles(x, w, depth.ne(0));
             k.wgmma_commit();
+
             // All but these four are done, so the stage before has been read. Tensor cores never
             // wait for a release.
             k.wgmma_wait(1);
@@ -197,6 +202,7 @@ fn multiply<'k>(
         });
         k.wgmma_wait(0);
         ring.release_before(&at);
+
         // Sums leave through shared memory, 64 columns at a time, while the next stages are already
         // landing.
         for from in (0..COLUMNS).step_by(64) {

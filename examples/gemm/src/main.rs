@@ -46,6 +46,7 @@ fn main() -> Result<(), Failure> {
             _ => return Err(format!("{word:?} is neither --time nor --cublas PATH").into()),
         }
     }
+
     let driver = Driver::load()?;
     let device = driver.device(0)?;
     println!("{} on {device}", driver.origin());
@@ -59,12 +60,14 @@ fn main() -> Result<(), Failure> {
             product.error(&gpu, usize::MAX)?
         );
     }
+
     if timed || library.is_some() {
         let library = library
             .map(|path| Cublas::open(&path, &gpu.context, &gpu.stream))
             .transpose()?;
         table(&gpu, library.as_ref())?;
     }
+
     Ok(())
 }
 
@@ -83,6 +86,7 @@ impl Gpu {
         let context = Context::new(device)?;
         let stream = Stream::new(&context)?;
         let clusters = (device.properties().multiprocessors / 2).max(1);
+
         // SAFETY: copies stay inside of the tensors of their maps, which are as large as the
         // contract says.
         let gemm = unsafe { Kernel::load(&context, Gemm { clusters }) }?;
@@ -157,6 +161,7 @@ impl Product {
         let (x, w, y) = (read(&self.x)?, read(&self.w[0])?, read(&self.y)?);
         let step = y.len().div_ceil(most);
         let (mut error, mut norm) = (0.0, 0.0);
+
         // Each step also goes on by a column, so that all columns come up.
         for at in (0..y.len()).step_by(step + usize::from(step > 1 && step.is_multiple_of(n))) {
             let (row, column) = (&x[at / n * k..][..k], &w[at % n * k..][..k]);
@@ -165,6 +170,7 @@ impl Product {
             error += (f64::from(y[at].to_f32()) - sum).powi(2);
             norm += sum.powi(2);
         }
+
         let relative = (error / norm).sqrt();
         if relative.is_nan() || relative > BOUND {
             return Err(format!(
@@ -173,6 +179,7 @@ impl Product {
             )
             .into());
         }
+
         Ok(relative)
     }
 
@@ -204,6 +211,7 @@ fn table(gpu: &Gpu, cublas: Option<&Cublas>) -> Result<(), Failure> {
                     best[1] = best[1].min(time(gpu, theirs)? / launches as f64);
                 }
             }
+
             // cuBLAS has written `y`, so the kernel must run again before its result is checked.
             product.launch(gpu)?;
             product.error(gpu, 2048)?;

@@ -132,10 +132,12 @@ impl KernelDef for ChooseTokens {
             let Some(state) = a.state.chunks_mut(LEN).nth(row as usize) else {
                 continue;
             };
+
             let [position, sequence] = [POSITION, SEQUENCE].map(|word| state[word as usize]);
             if state[DONE as usize] != 0 || sequence >= a.sequences || position >= a.max_tokens {
                 continue;
             }
+
             let keys = || {
                 logits
                     .iter()
@@ -147,6 +149,7 @@ impl KernelDef for ChooseTokens {
                 a.value[i * blocks + block] = value;
                 a.index[i * blocks + block] = index;
             }
+
             let (value, token) = first_largest(keys());
             let chosen = if value < f32::INFINITY {
                 token
@@ -253,6 +256,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
                 "the last block to finish chooses",
             );
             let drawn = drawn.get().broadcast();
+
             // The barrier extends the acquire of the ticket from lane 0 to the warp.
             k.warp_barrier();
             k.when(drawn.eq(a.blocks - 1), || self.choose());
@@ -321,6 +325,7 @@ impl<'a, 'k> ChosenRow<'a, 'k> {
             let next = self.position + 1;
             let out = a.out.row(self.sequence, a.max_tokens * 4);
             out.at(self.position).st(chosen);
+
             // A stop token is stored like any other token, and ends the sequence after it.
             let none = chosen.eq(NO_TOKEN);
             k.when(!none, || {
@@ -407,6 +412,7 @@ fn case((count, capacity, vocab, blocks): (u32, u32, u32, u32), seed: u64) -> Ca
         ] {
             write(word, to);
         }
+
         match kind {
             Kind::Done => write(DONE, 1),
             Kind::LastPosition => write(LIMIT, 6),
@@ -415,8 +421,10 @@ fn case((count, capacity, vocab, blocks): (u32, u32, u32, u32), seed: u64) -> Ca
             Kind::NoState => given[i] = states,
             _ => {}
         }
+
         fill(&mut logits[i * vocab as usize..][..vocab as usize], kind);
     }
+
     let shares = (count * blocks) as usize;
     let mut args = vec![
         CpuArg::F32(logits),

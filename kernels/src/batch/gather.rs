@@ -88,6 +88,7 @@ impl Variant for GatherRows {
         let case = |capacity: u32, n: u32, rows: &[u32]| {
             let mut random = Random(seed);
             let count = rows.len() as u32;
+
             // One row more than requested.
             let mut longer = rows.to_vec();
             longer.push(0);

@@ -155,6 +155,7 @@ impl TileFormat for Half {
         for (item, rows) in (0..).zip(batch) {
             multiplier.token();
             let x = multiplier.x(kt, item);
+
             // Two sums alternate, so that a matrix instruction does not wait for the previous one.
             let mut sums: [Sums<f32>; 2] = from_fn(|_| Sums::zero(multiplier.k));
             for c in 0..4 {
@@ -168,6 +169,7 @@ impl TileFormat for Half {
                     }
                 }
             }
+
             let scale =
                 (*self == Half::F16).then(|| multiplier.side(kt, 4, item).cast::<f32>().ld());
             for (r, row) in rows.iter_mut().enumerate() {

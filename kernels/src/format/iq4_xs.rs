@@ -109,6 +109,7 @@ impl<'k> Fragment<'k> for HalfGroup<'k> {
         let &[d, low, a, b] = words else {
             unreachable!("four words are loaded")
         };
+
         let group = self.lane >> 1;
         let low = (low >> (group << 2)) & 15;
         let high = (d >> ((group << 1) + 12)) & 0x30;
@@ -157,8 +158,10 @@ impl TileFormat for IQ4_XS {
         lane.k
             .section("format/iq4_xs/pack_scales", "IQ4_XS: pack the scales");
         let group = |s: u32| lane.t + 4 * s;
+
         // The sets and the rows in the order of the tile.
         let order = [(0, 0), (0, 1), (1, 0), (1, 1)];
+
         // The scale of a group has four bits in the second word of the header, and two in the upper
         // half of the first.
         let low_bits = |(s, r): (u32, usize)| {

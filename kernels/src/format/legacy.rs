@@ -233,10 +233,12 @@ impl TileFormat for Legacy {
 
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
+
         // The number of words after the scale and the minimum.
         let words = 4 + u32::from(self.fifth);
         let fifth = [0, 1].map(|s| {
             let (words, header) = lane.blocks(rows, self.block().bytes, words, s);
+
             // The nibbles are the last four words, after the fifth bits if there are any.
             let nibbles = words
                 .each_ref()
@@ -246,6 +248,7 @@ impl TileFormat for Legacy {
             if self.min {
                 lane.group_halves(self.minima(), s, header[1]);
             }
+
             words.map(|w| w[0])
         });
         if self.fifth {
@@ -355,6 +358,7 @@ impl Legacy {
             Values::Numbers(numbers) => numbers.bias as f32,
             Values::Entries(_) => 0.0,
         };
+
         // Nibbles of row `g + 8` are multiplied together with the nibbles of row `g`, and count 16.
         let together = !self.fifth && matches!(self.values, Values::Numbers(_));
         let set = if together { set.separated() } else { set };

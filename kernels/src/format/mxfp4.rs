@@ -114,6 +114,7 @@ impl<'k> Fragment<'k> for FourBytes<'k> {
         let &[e, a, b, c, d] = words else {
             unreachable!("five bytes are loaded")
         };
+
         let nibbles = a.prmt(b, 0x0040).prmt(c.prmt(d, 0x0040), 0x5410);
         let power = half_power(e);
         let group = |half: u32| {
@@ -144,6 +145,7 @@ impl TileFormat for MXFP4 {
     /// s + 16 t`.
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
+
         // A block has 17 bytes, so block `t` starts at byte `t` of a word and its codes one byte
         // later. Each word of codes is joined from two words.
         let codes = lane.t.mad(0x1111, 0x4321);

@@ -110,6 +110,7 @@ impl<'k> Fragment<'k> for Q2Fragment<'k> {
         let &[d, codes, ref scales @ ..] = words else {
             unreachable!("six words are loaded")
         };
+
         let [d, dmin] = halves(d);
         let less = -dmin;
         let codes = split(codes);
@@ -166,6 +167,7 @@ impl TileFormat for Q2_K {
         lane.k
             .section("format/q2_k/pack_scales", "Q2_K: pack the scales");
         let scales = rows.map(|row| [0, 1, 2, 3].map(|s| row.at(4 * s).at(lane.t).ld()));
+
         // A halfword has the scales and minima of both rows for a set.
         let set = |s: usize| scales[0][s] | (scales[1][s] << 8);
         let to = lane.tile.at(SCALES).row(lane.lane, 8).cast::<u32>();
@@ -221,6 +223,7 @@ impl TileFormat for Q2_K {
         let words = multiplier.two_words(tile, SCALES);
         let [d, dmin] = multiplier.row_pairs(tile, D);
         let less = dmin.map(|dmin| -dmin);
+
         // Byte `2 s + r` of the two words belongs to set `s` and row `g + 8 r`.
         let numbers = |words: [U32<'k>; 2]| -> [[F32<'k>; 2]; 4] {
             let byte = |s: usize, r: usize| number(words[s / 2], (2 * (s % 2) + r) as u32);
@@ -240,6 +243,7 @@ impl TileFormat for Q2_K {
                     offset[r].fma(mins[s][r], set.sum);
                 }
             }
+
             for r in 0..2 {
                 // `d` and `dmin` are applied once per tile, after the integer scales.
                 rows[r].fma(d[r], &scaled[r]);

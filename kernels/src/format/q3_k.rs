@@ -121,6 +121,7 @@ impl<'k> Fragment<'k> for Q3Fragment<'k> {
         let &[d, h0, h1, l0, l1, ref scales @ ..] = words else {
             unreachable!("eleven words are loaded")
         };
+
         let d = halves(d)[0];
         let low = join(l0, l1);
         let half = self.0.half;
@@ -129,6 +130,7 @@ impl<'k> Fragment<'k> for Q3Fragment<'k> {
             let third_bit = (third >> j) << 2;
             let low_bits = (low >> (2 * j)) & 0x0303_0303;
             let code = third_bit.lop3(0x0404_0404, low_bits, AND_OR);
+
             // The low bits of the scales of groups `8 half + 2 j` and `8 half + 2 j + 1` are in
             // nibble `half`.
             let low = (scales[j as usize] >> (half << 2)) & 15;
@@ -193,6 +195,7 @@ impl TileFormat for Q3_K {
             .section("format/q3_k/pack_scales", "Q3_K: pack the scales");
         let bytes = [0, 4, 8].map(|at| BLOCK_SCALES + at);
         let scales = rows.map(|row| bytes.map(|at| row.at(at).at(lane.t).ld()));
+
         // Bytes 0 and 1 have the nibbles of the sets 0 and 2, and of the sets 1 and 3.
         let low = |[a, b, _]: [U32<'k>; 3]| {
             let pair = a | (b << 8);
@@ -269,6 +272,7 @@ impl TileFormat for Q3_K {
                     scaled[r].fma(scales[s][r], sum.fma(set.scale, offset));
                 }
             }
+
             for r in 0..2 {
                 rows[r].fma(d[r], &scaled[r]);
             }
@@ -284,6 +288,7 @@ impl TileFormat for Q3_K {
         let lane = row.group_lane();
         let lane_thirds = row.tile.at(THIRD).row(lane, 16);
         let third = lane_thirds.row(set, 4).cast::<u32>().ld();
+
         // The four bits of the fragment's word, then the bit of its row.
         let third = third >> ((row.index & 1) << 2) >> row.second;
         let [first, second] = row.two_bits();
@@ -291,6 +296,7 @@ impl TileFormat for Q3_K {
             |low: U32<'k>, third: U32<'k>| third.lop3(0x0404_0404, low & 0x0303_0303, AND_OR);
         let words = [code(first, third << 2), code(second, third)];
         let codes = row.codes(THREE_LESS_4, words);
+
         // See [`six_bits`] for the places of a scale's low and upper bits.
         let low = row.tile.at(SCALES).row(lane, 4).row(set, 1).ld() >> (row.second << 2);
         let high = row.tile.at(SCALES + 128).row(lane >> 1, 4).row(set, 1).ld();
@@ -316,6 +322,7 @@ fn codes<'k>(lane: &PackLane<'k>, row: &TileRow<'k>) -> RowCodes<'k> {
     let t = lane.t;
     let odd = row.index & 1;
     let shift = Shift::halfword(odd, 0x3210);
+
     // Two blocks have 220 bytes. The second one is read from two bytes before its start on, and
     // `shift` drops them.
     let block = row.matrix.row(row.index >> 1, 220).row(odd, 108);

@@ -153,6 +153,7 @@ impl TileFormat for Q4_K {
     ) {
         let codes = multiplier.nibbles(tile);
         let scales = TileScales::load(multiplier, tile, SCALES);
+
         // The separated sums of row `g + 8` count 16 per unit of its codes.
         let scales = TileScales {
             d: [scales.d[0], scales.d[1] * 0.0625],

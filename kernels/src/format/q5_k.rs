@@ -99,6 +99,7 @@ impl<'k> Fragment<'k> for EightBytesAndFifth<'k> {
         let &[d, s0, s1, s2, h0, h1, low, high] = words else {
             unreachable!("eight words are loaded")
         };
+
         let first = (self.0.lane >> 2) << 1;
         let halves = [(low, h0 >> first), (high, h1 >> first)];
         let q = |group: u32| {
@@ -127,6 +128,7 @@ impl TileFormat for Q5_K {
         for s in 0..2 {
             lane.nibbles_k(rows.map(|row| row.at(48)), s);
         }
+
         lane.fifth_bits(|r, c, j| {
             let word = fifth[r][4 * (c & 1) as usize + j];
             (word >> (4 * (c >> 1))) & 0x0101_0101

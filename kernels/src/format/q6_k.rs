@@ -114,10 +114,12 @@ impl<'k> Fragment<'k> for Q6Fragment<'k> {
         let &[d, l0, l1, l2, l3, h0, h1, ref scales @ ..] = words else {
             unreachable!("eleven words are loaded")
         };
+
         let d = halves(d)[0];
         let low0 = join(l0, l1);
         let low1 = join(l2, l3);
         let high = join(h0, h1);
+
         // The low bits of each four weights, and their high bits, moved to bits 4 and 5.
         let codes = [
             (low0, high << 4),
@@ -163,6 +165,7 @@ impl TileFormat for Q6_K {
             "format/q6_k/pack_codes",
             "pack four words of six-bit codes into three",
         );
+
         // Eight columns are two words of each row.
         let eight_columns = |m: usize| {
             let both_rows = codes.each_ref().map(|row| &row[2 * m..]);
@@ -176,6 +179,7 @@ impl TileFormat for Q6_K {
         lane.k
             .section("format/q6_k/pack_scales", "Q6_K: pack the scales");
         let scale = |row: Bytes<'k>, s: u32| row.at(BLOCK_SCALES + 4 * s).at(lane.t).ld();
+
         // A halfword has the scales of both rows for a set.
         let set = |s| scale(rows[0], s) | (scale(rows[1], s) << 8);
         let first_sets = join(set(0), set(1));
@@ -240,6 +244,7 @@ impl TileFormat for Q6_K {
             let mut scaled: [Var<f32>; 2] = from_fn(|_| multiplier.k.var(0.0));
             for (s, codes) in codes.iter().enumerate() {
                 let set = sixteens.set(s, codes);
+
                 // Codes are stored with 32 added, so 32 times the sum of the activations is
                 // subtracted.
                 let offset = set.sum * -32.0;
@@ -252,6 +257,7 @@ impl TileFormat for Q6_K {
                     scaled[r].fma(factors[s][r], term);
                 }
             }
+
             for r in 0..2 {
                 rows[r].fma(d[r], &scaled[r]);
             }
@@ -266,6 +272,7 @@ impl TileFormat for Q6_K {
     fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
         let set = row.index >> 3;
         let lane = row.group_lane();
+
         // A set has two triples of words, one for each eight columns of the lane.
         let triple = (set << 1) | (row.index & 1);
         let first = triple * 3;
@@ -274,6 +281,7 @@ impl TileFormat for Q6_K {
             row.words(x >> 2, lane).at(x & 3).ld()
         };
         let [a, b, c] = [0, 1, 2].map(word);
+
         // The fourth word consists of the two bits that the codes in the other words leave free.
         let from_outer = ((a & 0xc0c0_c0c0) >> 2) | ((c & 0xc0c0_c0c0) >> 4);
         let fourth = from_outer | (b & 0x0303_0303);
@@ -313,6 +321,7 @@ fn code_in_tile(r: usize, k: usize) -> Bits {
 fn codes<'k>(t: U32<'k>, row: &TileRow<'k>) -> Vec<U32<'k>> {
     let odd = row.index & 1;
     let shift = Shift::halfword(odd, 0x3210);
+
     // Two blocks have 420 bytes. The second one is read from two bytes before its start on, and
     // `shift` drops them.
     let block = row.matrix.row(row.index >> 1, 420).row(odd, 208);

@@ -111,6 +111,7 @@ pub fn pack(format: Format, rows: RowOrder, lo: &[u8], hi: &[u8], n: usize) -> V
             pack_row(format, r as usize, &matrix[at..at + part], bytes);
         }
     }
+
     tiles
 }
 
@@ -211,6 +212,7 @@ mod tests {
                 format.name()
             );
         }
+
         let without = Format::ALL
             .into_iter()
             .filter(|format| format.tile().is_none());
@@ -257,6 +259,7 @@ mod tests {
                     claim(&mut tile, bits, &what);
                 }
             }
+
             assert!(
                 tile.iter().all(|&taken| taken),
                 "a bit of a {} tile is in no number",

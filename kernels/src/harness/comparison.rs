@@ -38,7 +38,9 @@ pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Compari
         if !access.writes() {
             continue;
         }
+
         let ([found, wanted], grain) = meant(&found[place..], &wanted[place..]);
+
         // Errors are relative to the largest finite magnitude of the argument.
         let scale = wanted
             .iter()
@@ -47,6 +49,7 @@ pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Compari
         if found.len() != wanted.len() {
             all.error = f64::INFINITY;
         }
+
         for (i, (&f, &w)) in found.iter().zip(&wanted).enumerate() {
             let error = difference(f, w, &grain, i, scale);
             if error > all.error {
@@ -110,6 +113,7 @@ fn meant(found: &[CpuArg], wanted: &[CpuArg]) -> ([Vec<f64>; 2], Grain) {
             Grain::BlockFloat(scales),
         );
     }
+
     let grain = match wanted[0] {
         CpuArg::F32(_) => Grain::Single,
         CpuArg::F16(_) => Grain::Half {

@@ -109,6 +109,7 @@ impl Append {
         for (name, found) in [("k_cache", p.k_cache), ("v_cache", p.v_cache)] {
             cache::check_pages(kernel, name, found, [p.cache_pages, p.kv_heads, dim])?;
         }
+
         Ok(())
     }
 }
@@ -166,6 +167,7 @@ impl<'k> LaneSums<'_, 'k> {
             self.store_rows(a, append, &rows, reciprocals);
         };
         let store_values = || store(Matrix::Values, head - a.append.heads - a.append.kv_heads);
+
         // A matrix in plain order has only values. Otherwise the branches are uniform in the warp,
         // because a row block belongs to one head.
         match order {
@@ -190,6 +192,7 @@ impl<'k> LaneSums<'_, 'k> {
     ) -> Rows<'k> {
         let g = self.k.lane() >> 2;
         let pair = block * 8 + g;
+
         // Packing permutes the rows, so that a lane's two rows are a rotary pair.
         let dims = match (matrix, append.pairing) {
             (Matrix::Values, _) => [block * ROWS + g, block * ROWS + g + 8],
@@ -273,6 +276,7 @@ impl<'k> LaneSums<'_, 'k> {
         if rows.matrix == Matrix::Queries {
             return vec![];
         }
+
         let k = self.k;
         let p = &a.append;
 
@@ -286,6 +290,7 @@ impl<'k> LaneSums<'_, 'k> {
             let known = done.eq(0) & sequence.lt(p.sequences) & index.lt(p.max_pages);
             let mut page = k.var(u32::MAX);
             let entry = p.pages.row(sequence, p.max_pages * 4).at(index);
+
             // A token out of range gets no page and is not stored.
             let known = known & token.lt(a.tokens_given);
             if self.overlap {
@@ -293,6 +298,7 @@ impl<'k> LaneSums<'_, 'k> {
             } else {
                 entry.ld_if(known, &mut page)
             }
+
             // The row of head 0. A page has all positions of a head, then those of the next.
             let first = page.get() * p.kv_heads * PAGE;
             let row = first + (position & (PAGE - 1));
@@ -346,8 +352,10 @@ impl<'k> Places<'_, 'k> {
             }
             return;
         }
+
         let second = (k.lane() >> 2) & 1;
         let odd = second.eq(1);
+
         // Both lanes execute the shuffle, and each then keeps its token.
         let exchanged = [0, 1].map(|r| {
             let own = word(tokens[0][r], tokens[1][r]);

@@ -65,6 +65,7 @@ impl RowBounds {
                 largest.set(largest.get().max(affine.factor().abs() * 0.25));
             }
         }
+
         for set in 0..tiles.columns() / SET {
             for (step, codes) in (8 * set..).zip(tiles.codes(lane, tile, set)) {
                 lane.k.section(

@@ -53,6 +53,7 @@ impl Variant for Matmul {
             rows: self.rows,
             tokens: self.tokens,
         };
+
         // A tail: two of three blocks have a wide job of the first rows, and the other rows form
         // three narrow jobs.
         let row_blocks = self.row_blocks() + per;
@@ -90,6 +91,7 @@ impl MatmulPair {
         let Epilogue::Append(append) = first.epilogue else {
             panic!("a pair appends")
         };
+
         let per = append.head_dim / ROWS;
         let shape = Shape {
             row_blocks: 3 * per,
@@ -285,6 +287,7 @@ impl MatmulShape {
             "rows={rows} n={n} tokens={} of {capacity} blocks={}",
             shape.tokens, shape.blocks
         );
+
         // The bound allows for weights that are rounded to `f16`.
         Case {
             label,

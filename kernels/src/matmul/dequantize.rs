@@ -120,6 +120,7 @@ impl Variant for DequantizeTiles {
                 CpuArg::scalar(rows),
                 CpuArg::scalar(n),
             ];
+
             // The distance of the weights from the nearest `f16` values. Formats with offsets round
             // their scales and offsets, and the others round nothing.
             let bound = match self.format {

@@ -49,6 +49,7 @@ impl Epilogue {
                 a.y_rows
             )
         })?;
+
         // A lane stores two features in one word.
         kernel.require(gated == 0 || a.y_first.is_multiple_of(2), || {
             format!(
@@ -60,6 +61,7 @@ impl Epilogue {
             Epilogue::Append(append) => append.contract(kernel, order, a)?,
             _ => a.append.nothing(kernel)?,
         }
+
         let in_order = order == RowOrder::GATE_UP;
         kernel.require((gated > 0) == in_order, || {
             format!("{:?} with rows in the order {:?}", self, order)
@@ -71,6 +73,7 @@ impl Epilogue {
         let k = at.k;
         k.when(at.row_block.lt(a.rows / ROWS), || {
             let unit = at.row_block.mad(ROWS, k.lane() >> 2);
+
             // The exponent of the reciprocal of a power of two is 254 minus its exponent.
             let reciprocal = |r: u32| {
                 let bits = a.unit.at(unit).at(r).ld().bits::<u32>();
@@ -149,6 +152,7 @@ impl<'k> LaneSums<'_, 'k> {
                 place.st(sum)
             }
         };
+
         // Only the last job of a row has fewer tokens, so the common case needs no conditions.
         let whole = (self.token + self.sums.columns()).le(a.tokens_given);
         k.when(whole, || {
@@ -182,6 +186,7 @@ impl<'k> LaneSums<'_, 'k> {
             self.k
                 .section("matmul/epilogue/tokens", "sums of many tokens");
             let groups = AT_ONCE * j..AT_ONCE * j + sums.len() as u32 / 4;
+
             // All loads precede the stores, so that their latencies overlap.
             let places: Vec<_> = groups
                 .clone()
@@ -212,8 +217,10 @@ impl<'k> LaneSums<'_, 'k> {
         let feature = self.row_block * 8 + a.y_first;
         let two = feature + (lane & 3) * 2;
         let four = two & !3u32;
+
         // The second pair of four features is 8 slots after the first.
         let slot = order.slot_of_four(four) + ((two & 2) << 2);
+
         // One lane per token writes the scale, in the warp that has the first features.
         let writes_scales = feature.eq(0) & (lane >> 2).eq(0);
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {

@@ -95,6 +95,7 @@ impl KernelDef for NormTokens {
             self.overlap.start(k);
             k.grid_wait();
         }
+
         let token = k.ctaid();
         let x = a.x.fresh().at(token * a.n);
 
@@ -119,6 +120,7 @@ impl KernelDef for NormTokens {
         };
         kept.iter().for_each(&mut add);
         each_other(k, &a, x, |four| add(&four));
+
         // One barrier reduces all three. The largest magnitude determines the token's power of two.
         let [squares, scaled, largest] = block_sums_and_max(
             k,
@@ -218,6 +220,7 @@ fn load<'k>(
 ) -> Vec<Four<'k>> {
     let four = |j: u32| {
         let i = first + STEP * j;
+
         // All loads are issued before the first result is used, so that their latencies overlap.
         let there = i.lt(a.n);
         let [mut of_x, mut of_gamma] = [(); 2].map(|()| [0.0; 4].map(|zero| k.var(zero)));

@@ -104,6 +104,7 @@ impl Matmul {
         if self.tail > 0 {
             return self.cost_with_tail(shape, jobs, multiprocessors);
         }
+
         let items = jobs * self.split;
         let tiles = (shape.n / tile::of(self.format).columns).div_ceil(self.split);
         let add = match self.split {
@@ -117,6 +118,7 @@ impl Matmul {
     fn cost_with_tail(&self, shape: &Shape, jobs: u32, multiprocessors: u32) -> u32 {
         let [wide, narrow] = [self.tokens, self.tail].map(|width| shape.tokens.div_ceil(width));
         let rows = jobs / multiprocessors * multiprocessors / wide;
+
         // Blocks that have no wide job in its last round take a job of the tail there.
         let first = rows * wide;
         let rest = (jobs / wide - rows) * narrow;

@@ -106,6 +106,7 @@ impl Multiply {
         let mut sums: Vec<Sums<f32>> = tokens.iter().map(|_| Sums::zero(k)).collect();
 
         k.section("measure/multiply/mma", "multiply and accumulate");
+
         // All operands are in registers, so that only the matrix instructions are measured.
         k.for_each(0, a.times, 1, |_| {
             for (step, &rows) in rows.iter().enumerate() {
@@ -155,13 +156,16 @@ impl Multiply {
         let unit = k.tid() & 7;
         let from = x.cast::<u8>().row(k.tid(), 16);
         let to = memory.at((token << 7) + ((unit ^ (token & 7)) << 4));
+
         // Each round copies as many tokens as the block has threads for their eight units.
         let bytes = 16 * Multiply::THREADS;
         for done in (0..self.tokens() * 128).step_by(bytes as usize) {
             from.at(done).copy16(to.at(done));
         }
+
         k.commit_copies();
         k.wait_copies(0);
+
         // `wgmma` reads shared memory through the async proxy.
         k.fence_async();
         k.barrier();
@@ -255,6 +259,7 @@ impl Variant for Multiply {
 
 fn case(kernel: Multiply, seed: u64, blocks: u32, times: u32) -> Case {
     let mut random = Random(seed);
+
     // All values are positive so that nothing cancels. Each addition then adds at most two
     // roundings of the sum, because tensor cores truncate.
     let mut halves = |rows: u32| {

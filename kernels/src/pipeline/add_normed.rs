@@ -118,6 +118,7 @@ impl KernelDef for AddNormed {
             "pipeline/add_normed/sum_of_squares",
             "sum of the squares of all elements",
         );
+
         // Each block of a token sums all of its squares, which is cheaper than an exchange between
         // blocks.
         let mut squares = k.var(0.0);
@@ -188,6 +189,7 @@ impl AddNormed {
             CpuArg::scalar(blocks),
             CpuArg::scalar(1024u32),
         ];
+
         // The bound of RmsNorm, whose rounding dominates. The addition rounds once more.
         Case {
             label: format!("n={n} blocks={blocks} magnitude={magnitude:e}"),

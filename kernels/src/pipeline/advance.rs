@@ -136,6 +136,7 @@ impl<'k>
         let prompted = next.lt(prompt_len.min(self.ctx));
         let mut token = k.var(chosen);
         k.when(prompted, || token.set(self.prompt.at(next).ld()));
+
         // A prompt may contain stop tokens, so only a chosen token is compared with them.
         k.when(!prompted, || {
             k.for_each(0, self.stops, 1, |i| {
@@ -163,6 +164,7 @@ impl DecodeStep<&[u32], &mut [u32], &mut [u32], u32> {
         if self.state[done] != 0 || now >= self.ctx {
             return;
         }
+
         let prompted = next < self.state[prompt_len].min(self.ctx);
         let chosen = if prompted {
             self.prompt[next as usize]
@@ -176,6 +178,7 @@ impl DecodeStep<&[u32], &mut [u32], &mut [u32], u32> {
         {
             self.state[done] = 1;
         }
+
         if next < self.ctx && chosen != NO_TOKEN {
             self.state[token] = chosen;
             self.state[position] = next;

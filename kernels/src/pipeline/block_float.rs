@@ -70,6 +70,7 @@ impl<'k> BlockFloat<'k, WriteOnly> {
         let most = lanes_max_u32(7, v.abs().bits());
         let scale = scale(most);
         let whole = whole(v, scale.rcp());
+
         // An even lane stores its integer together with the next lane's.
         let next = whole.shfl_bfly(1);
         let pair = whole.prmt(next, 0x5410);
@@ -84,6 +85,7 @@ impl<'k> BlockFloat<'k, WriteOnly> {
     pub(crate) fn store4(self, i: U32<'k>, inside: Pred<'k>, v: [F32<'k>; 4]) {
         let k = self.k;
         let bits = v.map(|v| v.abs().bits::<u32>());
+
         // The bits of magnitudes have the order of the magnitudes, and a NaN has the largest bits.
         // The maximum of floats would drop the NaN.
         let first_two = bits[0].max(bits[1]);

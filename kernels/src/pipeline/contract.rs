@@ -67,6 +67,7 @@ pub(super) fn bfp_lengths(
     let [first, rest @ ..] = factors else {
         unreachable!("a formula has factors")
     };
+
     let factors = [&[first / block_float::BFP_BLOCK], rest].concat();
     batched(
         kernel,

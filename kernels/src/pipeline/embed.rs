@@ -176,6 +176,7 @@ impl KernelDef for EmbedTiled {
                 None => y.fill(f32::NAN),
             }
         }
+
         exact(a.freq, a.state, a.angles);
     }
 }

@@ -163,6 +163,7 @@ impl KernelDef for LmHead {
             {
                 *y = sum as f32;
             }
+
             let mut all = (f32::NEG_INFINITY, u32::MAX);
             for b in 0..blocks {
                 let [from, to] =
@@ -175,6 +176,7 @@ impl KernelDef for LmHead {
                 (a.value[item * blocks + b], a.index[item * blocks + b]) = best;
                 all = if best.0 > all.0 { best } else { all };
             }
+
             let chosen = if all.0 < f32::INFINITY {
                 all.1
             } else {
@@ -187,6 +189,7 @@ impl KernelDef for LmHead {
                 }
                 continue;
             }
+
             let LmHeadArgs {
                 prompt,
                 stop,
@@ -273,6 +276,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
         "pipeline/head/logits",
         "epilogue: logits of the block and their maximum",
     );
+
     // The ticket is shared through the scratch space, behind the maxima of the warps.
     let last = r.scratch.at(8 * r.threads / 32).cast::<u32>();
     let draw = || last.st(a.ticket.ticket(a.stream.blocks - 1));
@@ -308,11 +312,13 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
         "pipeline/head/last_block",
         "the last block to finish chooses the next token",
     );
+
     // The ticket releases the block's maxima. The last block acquires the maxima of all blocks with
     // it.
     if !r.is_single() {
         k.when(r.thread.eq(0), draw);
     }
+
     r.barrier();
     k.when(last.ld().eq(a.stream.blocks - 1) & k.warp().eq(0), || {
         r.each_item(|item| choose(k, a, item))
@@ -352,6 +358,7 @@ fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
             }
             .run(k, chosen);
         }
+
         let position = state.fresh().at(POSITION).ld();
         k.when(position.lt(a.ctx), || out.at(position).st(chosen));
     });
@@ -370,6 +377,7 @@ impl Variant for LmHead {
                     .collect();
                 let [rows, blocks] = [shape.rows, shape.blocks].map(|n| (shape.batch * n) as usize);
                 let ctx = 4;
+
                 // The last tokens of a large batch are past the cache.
                 let state = (0..shape.batch)
                     .flat_map(|i| {

@@ -168,10 +168,12 @@ impl KernelDef for HeadNorm {
                 batched("angles", a.angles, "sets * head_dim", &[count, head_dim])?
             }
         }
+
         batched("q", a.q, "heads * head_dim", &[a.heads, head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
         }
+
         Ok(Grid {
             shared: a.shared,
             ..Grid::line(a.blocks)
@@ -192,7 +194,9 @@ impl KernelDef for HeadNorm {
             );
             k.grid_wait();
         }
+
         let position = |item: BatchItem<'k>| item.of(a.state, LEN as u32).at(POSITION).fresh().ld();
+
         // A single token has one position for all heads, so it is loaded once.
         let only = (self.batch == 1).then(|| position(BatchItem::ONLY));
         let heads = a.heads + a.kv_heads * 2;
@@ -250,6 +254,7 @@ impl KernelDef for HeadNorm {
             };
             (0..dim).map(value).collect()
         };
+
         // A token's heads are queries, then keys, then values.
         let all_heads = heads + 2 * kv_heads;
         for (row, x) in a.x.chunks(dim).enumerate() {
@@ -354,6 +359,7 @@ impl<'a, 'k> NormLane<'a, 'k> {
             };
             let [u, v]: Pair = from_fn(|half| x[half] * factor * gamma(half));
             let rotated = [u * cos - v * sin, u * sin + v * cos];
+
             // Values are neither normalized nor rotated. A select keeps the warp together.
             let y = from_fn(|half| head.values.select(x[half], rotated[half]));
             k.when(head.exists & has(k, a, i), || {
@@ -480,6 +486,7 @@ impl HeadNorm {
         let label = format!(
             "heads={heads} kv_heads={kv} head_dim={dim} position={position} blocks={blocks}"
         );
+
         // The bound of RmsNorm, plus two products.
         Case {
             label,

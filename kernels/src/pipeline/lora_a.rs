@@ -165,6 +165,7 @@ impl<'k> Unit<'k> {
             );
             k.grid_wait();
         }
+
         Unit {
             row,
             item,
@@ -256,6 +257,7 @@ impl KernelDef for LoraANormed {
             "pipeline/lora_a/multiply_normed",
             "multiply, and add the squares",
         );
+
         // The factor of the norm is common to all terms, so one pass suffices and the factor is
         // applied last.
         let mut sum = k.var(0.0);

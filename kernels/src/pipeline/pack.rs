@@ -141,6 +141,7 @@ impl Pack {
                 format!("{name} has {found} bytes, must have {rows} rows of {row} bytes each")
             })?;
         }
+
         let wanted = a.row_blocks as usize * 16 * row;
         self.require(a.y == wanted, || {
             format!(

@@ -67,6 +67,7 @@ impl KernelDef for PlaceDrafts {
             let [first, count] = [0, 1].map(|word| a.drafts.at(word).ld());
             let at = first + i;
             let given = i.lt(count);
+
             // The index is clamped on both sides, so a wrong count from the host reads no other
             // memory.
             let token = a

@@ -140,6 +140,7 @@ impl LoraProduct for Project {
             y: a.y,
             rows: a.rows,
         };
+
         // A single token loads the old residual before the matmul ends. For a batch, that would
         // take too many registers.
         match (self.output, self.plan.batch) {

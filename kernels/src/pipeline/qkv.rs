@@ -159,6 +159,7 @@ impl KernelDef for Qkv {
             let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
             self.length("bias", a.bias, "(heads + 2 * kv_heads) * head_dim", &rows)?;
         }
+
         batched("angles", a.angles, "head_dim", &[a.head_dim])?;
         match self.output {
             QkvOutput::Append => batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?,
@@ -167,9 +168,11 @@ impl KernelDef for Qkv {
                 batched("q", a.q, "(heads + 2 * kv_heads) * head_dim", &rows)?;
             }
         }
+
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
         }
+
         let segments = self.segments(a.heads, a.kv_heads, a.head_dim);
         super::contract::contract(self, a.w, &segments, self.plan, n, &a.stream)
     }
@@ -202,6 +205,7 @@ impl LoraProduct for Qkv {
     ) {
         let per = a.head_dim / ROWS;
         let [q, kv] = [a.heads, a.kv_heads].map(|heads| heads * per);
+
         // Adjacent matrices of one format form a single segment, as in `Segments::of` on the host.
         let counts = [q, kv, kv];
         let mut segments: Vec<(Format, U32)> = vec![];
@@ -218,6 +222,7 @@ impl LoraProduct for Qkv {
                 }
             }
         }
+
         let tail = lora.map(|lora| Tail::new(k, lora, AdapterSegments::Three([q, q + kv])));
         let stream = WeightStream {
             k,
@@ -297,6 +302,7 @@ impl Qkv {
                     self.reference_pair(a, token, &pair, [sums[r], sums[r + 8]]);
                 }
             }
+
             from += bytes;
             first += rows;
         }
@@ -354,10 +360,12 @@ impl Qkv {
             }
             return;
         }
+
         if matrix < 2 {
             let [cos, sin] = [0, 1].map(|i| f64::from(a.angles[token * dim + 2 * angle + i]));
             [x, y] = [x * cos - y * sin, x * sin + y * cos];
         }
+
         let position = a.state[token * LEN + POSITION as usize] as usize;
         for (d, v) in dims.into_iter().zip([x, y]) {
             let cached = cache::own_row(a.kv_heads as usize, head, position) * dim + d;
@@ -501,6 +509,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
                 self.rotate(r, share, i, pair, angle, token);
             });
         }
+
         r.k.section(
             "pipeline/qkv/values_batch",
             "epilogue: append the values of each token to the cache",
@@ -567,6 +576,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         if m == 2 {
             return block * ROWS + r;
         }
+
         let head = block / self.per;
         let j = block % self.per * PAIRS + r % PAIRS;
         let dim = match self.qkv.pairing {
@@ -634,6 +644,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
             }
             return;
         }
+
         for (d, v) in pair.dims.into_iter().zip(keys(r.k, rotated)) {
             self.append(r, self.a.k_cache, pair.head, d, v, position);
         }

@@ -63,6 +63,7 @@ impl KernelDef for SplitPrompt {
         let position = state.at(POSITION).ld();
         let len = state.at(PROMPT_LEN).ld();
         let last = len.min(a.ctx).max(1) - 1;
+
         // One thread updates the state below, so all threads must have read it.
         k.barrier();
         let token = |at: U32<'k>| a.prompt.at(at.min(last)).ld();
@@ -76,6 +77,7 @@ impl KernelDef for SplitPrompt {
             threads if threads < self.batch => k.for_each(k.tid(), self.batch, threads, item),
             _ => _ = k.when(k.tid().lt(self.batch), || item(k.tid())),
         }
+
         k.when(k.tid().eq(0), || {
             let next = (position + self.batch).min(last);
             a.state.at(TOKEN).st(token(next));
@@ -97,6 +99,7 @@ impl KernelDef for SplitPrompt {
             };
             to.copy_from_slice(&item.words());
         }
+
         let next = (position + self.batch).min(last);
         a.state[TOKEN as usize] = token(next);
         a.state[POSITION as usize] = next;

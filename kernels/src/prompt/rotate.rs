@@ -170,6 +170,7 @@ impl KernelDef for RotateTokens {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_pages(self, name, found, [a.cache_pages, a.kv_heads, head_dim])?;
         }
+
         Ok(Grid::line(a.tokens))
     }
 
@@ -209,11 +210,13 @@ impl KernelDef for RotateTokens {
             if state[DONE as usize] != 0 {
                 continue;
             }
+
             let [position, sequence] = [POSITION, SEQUENCE].map(|word| state[word as usize]);
             let mut x = x.to_vec();
             for (b, x) in a.bias.iter().skip(i * dim).zip(&mut x) {
                 *x += b;
             }
+
             let x = if i < heads + kv_heads {
                 self.rotated(
                     &x,
@@ -279,6 +282,7 @@ impl RotateTokens {
             };
             [y[i], y[l]] = [y[i] * cos - y[l] * sin, y[i] * sin + y[l] * cos];
         }
+
         y
     }
 }
@@ -314,6 +318,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let number = k.tid() % def.team();
         let lanes = def.head_dim / DIMS;
         let inside = number.lt(lanes);
+
         // A lane without dimensions repeats the last ones, so that no load is out of bounds.
         let number = number.min(lanes - 1);
         let token = k.ctaid();
@@ -362,6 +367,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
             let bias = self.load(a.bias.row(index, 4 * def.head_dim));
             x = from_fn(|i| from_fn(|half| x[i][half] + bias[i][half]));
         }
+
         let y = if def.norm { self.normed(x, keys) } else { x };
 
         k.section("prompt/rotate/rotate", "rotate the pairs");
@@ -371,6 +377,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
             let rotated = [u * cos - v * sin, u * sin + v * cos];
             [0, 1].map(|half| values.select(x[i][half], rotated[half]))
         };
+
         // Queries take the scale of attention and the factor of base-2 exponentials, so that
         // attention multiplies neither.
         let factor = keys.select(1.0, a.scale * LOG2_E);
@@ -399,6 +406,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
 
         k.section("prompt/rotate/head_norm", "head norm");
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
+
         // Lanes without dimensions repeat others and must not count twice.
         let own = self.inside.select(squares, 0.0);
         let sum = lanes_sum(def.team() - 1, own);
@@ -553,6 +561,7 @@ impl RotateCase {
         ];
         args.extend(sizes.map(CpuArg::scalar));
         args.extend([1e-5, 1.0 / (dim as f32).sqrt()].map(CpuArg::scalar));
+
         // The bounds of the norm and of the rotation.
         Case {
             label: format!("{self:?}"),

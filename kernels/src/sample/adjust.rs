@@ -108,6 +108,7 @@ impl KernelDef for SampleAdjust {
         let blocks = blocks(a.of.vocab) as usize;
         for row in rows::on_cpu(&a.of, a.state) {
             let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
+
             // The penalties look back from the row's position.
             let first = row.sequence * a.of.max_tokens as usize;
             let tokens = &a.tokens[first..][..=row.position];
@@ -127,6 +128,7 @@ impl KernelDef for SampleAdjust {
             for &z in z.iter() {
                 histogram[bin_on_cpu(z) as usize] += 1;
             }
+
             let largest = &mut a.largest[row.index * blocks..];
             for (z, largest) in z.chunks(CHUNK as usize).zip(largest) {
                 let keys = z.iter().map(|&z| key_on_cpu(z));
@@ -210,7 +212,9 @@ impl<'a, 'k> Chunk<'a, 'k> {
             self.times.at(k.tid() + i).st(0);
             self.bias.at(k.tid() + i).st(0.0);
         }
+
         self.histogram.at(k.tid()).st(0);
+
         // All counters must be zero before any thread counts.
         k.barrier();
         self.count_latest();
@@ -230,6 +234,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
                 most.max_with(self.adjust(at))
             });
         }
+
         let most = block_max(k, THREADS / 32, most.get());
         k.when(k.tid().eq(0), || {
             self.a
@@ -306,6 +311,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
             "sample/adjust/histogram",
             "add the block's histogram, which the barrier of the maximum completed",
         );
+
         // Few of the bins of a chunk are filled, so most threads need no atomic addition.
         let own = self.histogram.at(k.tid()).ld();
         let all = self.a.histogram.row(self.row.index, 4 * BINS);

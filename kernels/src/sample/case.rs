@@ -212,6 +212,7 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
     // There is one more sequence than rows, whose parameters no row uses.
     let params = (0..sequences as usize).map(|i| rows.get(i).map_or(OFF, |row| row.params));
     let params = CpuArg::U32(params.flat_map(|params| params.words()).collect());
+
     // The rows have the states in falling order. A row without a state names one past the last.
     let mut given: Vec<u32> = (0..count).map(|i| states - 1 - i).collect();
     for (i, row) in rows.iter().enumerate() {
@@ -219,6 +220,7 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
             given[i] = states;
         }
     }
+
     given.push(u32::MAX);
     let state = CpuArg::U32(states_of(&mut random, rows, states, sequences));
     let of: Vec<CpuArg> = vec![CpuArg::U32(given), params]
@@ -303,6 +305,7 @@ fn allow(seed: u64, words: u32, adjust: &[CpuArg]) -> Vec<CpuArg> {
             *logit = edge;
         }
     }
+
     [&[logits, adjust[1].clone(), allowed][..], &adjust[7..]].concat()
 }
 
@@ -333,6 +336,7 @@ fn states_of(random: &mut Random, rows: &[RowCase], states: u32, sequences: u32)
         for (word, to) in all {
             write(word, to);
         }
+
         match kind {
             Kind::Done => write(DONE, 1),
             Kind::InPrompt => write(PROMPT_LEN, 8),

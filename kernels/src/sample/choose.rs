@@ -96,6 +96,7 @@ impl KernelDef for SampleToken {
             row: &row,
             word: k.shared("word", 1),
         };
+
         // The random word depends on nothing that the kernels before write.
         chooser.draw_word();
         row.wait(k, self.overlap);
@@ -120,6 +121,7 @@ impl KernelDef for SampleToken {
                 let words = reference::record(z, chosen, best);
                 a.records[at * record..][..words.len()].copy_from_slice(&words);
             }
+
             step_on_cpu(&mut a, &row, chosen);
         }
     }
@@ -142,6 +144,7 @@ fn step_on_cpu(a: &mut SampleTokenArgs<Cpu<'_>>, row: &CpuRow, chosen: u32) {
     };
     a.out[first + row.position] = token;
     let ends = !prompted && a.stop[..a.stops as usize].contains(&token);
+
     // A stop token is stored like any other token, and ends the sequence after it.
     let goes_on = (next as u32) < limit && token != NO_TOKEN;
     if goes_on {
@@ -149,6 +152,7 @@ fn step_on_cpu(a: &mut SampleTokenArgs<Cpu<'_>>, row: &CpuRow, chosen: u32) {
         state[TOKEN as usize] = token;
         state[POSITION as usize] = next as u32;
     }
+
     if ends || !goes_on {
         state[DONE as usize] = 1;
     }
@@ -195,8 +199,10 @@ impl<'k> Chooser<'_, 'k> {
             listed.st(a.listed.at(row.index).fresh().ld());
             count.st(0);
         });
+
         // The next step's first kernel adds to a histogram of zeros.
         a.histogram.row(row.index, 4 * BINS).at(k.tid()).st(0);
+
         // The barriers of the maximum also publish the random word, the number of listed tokens and
         // the count.
         let most = block::max(k, largest.get());
@@ -214,6 +220,7 @@ impl<'k> Chooser<'_, 'k> {
             );
             let token = draw.token(&mask, count, listed.ld());
             chosen.set(token);
+
             // Loads the row again, so that it occupies no registers during the draw.
             let row = SampledRow::load(k, &a.of, a.state);
             k.when(a.record.gt(0) & row.params.best.gt(0), || {
@@ -225,6 +232,7 @@ impl<'k> Chooser<'_, 'k> {
             "sample/token/next",
             "the next token; no thread reads the state any more",
         );
+
         // The loads of the row above must end before one thread writes the state.
         k.barrier();
         k.when(k.tid().eq(0), || self.step(chosen.get()));
@@ -247,6 +255,7 @@ impl<'k> Chooser<'_, 'k> {
             }
         });
         let best = row.params.best.min((a.record - RECORD_HEAD) / 2);
+
         // Each round finds the largest key below the one before. `best` is at most 32, so this is
         // cheaper than a sort.
         draw.look_at_enough(best);
@@ -291,9 +300,11 @@ impl<'k> Chooser<'_, 'k> {
             length.min(a.of.max_tokens)
         };
         let [prompt, limit] = [PROMPT_LEN, LIMIT].map(length);
+
         // A state without a limit ends with its buffer.
         let limit = limit.eq(0).select(a.of.max_tokens, limit);
         let mut token = k.var(chosen);
+
         // A prompt may contain stop tokens, so only a chosen token is compared with them.
         k.when(next.lt(prompt), || token.set(tokens.at(next).fresh().ld()))
             .otherwise(|| {
@@ -324,6 +335,7 @@ impl<'k> Draw<'_, 'k> {
             k.section("sample/draw/listed", "the listed tokens");
             self.items.list(mask, count, listed);
         });
+
         // If nothing is listed, the difference wraps around and is not few.
         let few = (listed - 1).lt(FEW) & params.top_k.gt(0) & params.typical_p.eq(0);
         k.when(few, || token.set(few::choose(self, listed)))

@@ -327,6 +327,7 @@ impl<'a, 'k> Draw<'a, 'k> {
             "sample/draw/token",
             "the token at the random share of the mass, in the order of tokens",
         );
+
         // Only a whole key identifies the token, because the items are in the order of tokens.
         let key = self
             .selection
@@ -387,6 +388,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         k.barrier();
         let number = weight::times(rest.at(1).ld(), self.word.ld());
         let start = end - mass;
+
         // The intervals of the chunks are disjoint and cover the number, so one thread matches.
         k.when(start.le(number) & end.gt(number), || {
             found.st(k.tid());
@@ -444,6 +446,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         k.when(params.top_p.gt(0), || {
             k.section("sample/draw/top_p", "top-p");
             let mut mass = k.var(0u64);
+
             // Without the filters before, the mass of all tokens is known already.
             k.when((params.top_k | params.typical_p).gt(0), || {
                 let kept_mass = self
@@ -487,6 +490,7 @@ impl<'a, 'k> Draw<'a, 'k> {
             let surprise = self.items.sum(|item, sum| {
                 self.when_kept(kept, item, |mass| *sum += moment(mass, self.most - item.z));
             });
+
             // The largest logit in place of the total's logarithm shifts all surprises by a
             // constant.
             mean.set(surprise.cvt::<f32>() / mass.cvt::<f32>());

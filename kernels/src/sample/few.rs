@@ -101,6 +101,7 @@ impl<'k> FewTokens<'_, 'k> {
         let before = lanes_sum(before.get());
         let all = k.shared::<u64>("kept", 1);
         let last = params.top_k.min(self.len) - 1;
+
         // Keys differ, so one token has the last rank. The mass up to it is the whole of top-p.
         k.when(self.stands & rank.eq(last), || {
             let own = self.masses.at(self.own).ld();
@@ -141,6 +142,7 @@ impl<'k> FewTokens<'_, 'k> {
         let number = weight::times(all, self.draw.word.ld());
         let chosen = k.shared::<u32>("chosen", 1);
         let end = start + drawn.at(self.own).ld();
+
         // The intervals of the kept tokens are disjoint and cover the number, so one token matches.
         k.when(self.stands & start.le(number) & end.gt(number), || {
             chosen.st(item.token)

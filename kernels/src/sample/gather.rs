@@ -113,6 +113,7 @@ impl KernelDef for SampleGather {
             let most = a.largest[row.index * blocks..][..blocks]
                 .iter()
                 .fold(f32::NEG_INFINITY, |m, &z| m.max(z));
+
             // A logit is not finite, and the last kernel reports it.
             if most == f32::INFINITY {
                 continue;
@@ -125,15 +126,18 @@ impl KernelDef for SampleGather {
             let words = mask_words(a.of.vocab) as usize;
             let mask = &mut a.mask[row.index * words..][..words];
             mask.fill(0);
+
             // A word has a bit for each of 32 tokens: 1 if its bin is the first one or above.
             let in_mask = |z: f32| listed > 0 && bin_on_cpu(z) >= first;
             for (word, z) in mask.iter_mut().zip(z.chunks(32)) {
                 let bits = z.iter().enumerate();
                 *word = bits.map(|(i, &z)| u32::from(in_mask(z)) << i).sum();
             }
+
             if !params.needs_masses() {
                 continue;
             }
+
             // The masses of all chunks at temperature 1, then at the sequence's temperature.
             let masses = &mut a.mass[2 * row.index * blocks..][..2 * blocks];
             for (i, z) in z.chunks(CHUNK as usize).enumerate() {
@@ -160,6 +164,7 @@ fn upper(histogram: &[u32], params: &SampleParams) -> (u32, u32) {
     for bin in (0..sums.len() - 1).rev() {
         sums[bin] += sums[bin + 1];
     }
+
     let first = sums
         .iter()
         .rposition(|&sum| sum >= goal)
@@ -260,6 +265,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
                 add(k, &mut masses, z.get(), most, &self.row.params)
             });
         }
+
         // Sums of integers are exact, so the order in the block does not matter.
         let masses = masses.map(|mass| block::sum(k, mass.get()));
         k.when(k.tid().eq(0), || {
@@ -290,6 +296,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
         let counted = (top_k - 1).lt(LISTED);
         let fitted = top_k.eq(0) & typical_p.eq(0) & top_p.gt(0);
         let goal = counted.select(top_k.max(best), LISTED + 1);
+
         // Threads have falling bins, so the prefix sum counts the tokens from the uppermost bin on.
         // It rises, and one thread at most has the bin in which it reaches the goal.
         let counts = block::scan(k, block::totals(k), own.cvt());
@@ -305,6 +312,7 @@ impl<'a, 'k> Chunk<'a, 'k> {
             .otherwise(|| {
                 k.when(here, || publish(bin, sum));
             });
+
         // All bins together may be below the goal. Then the mask has every token.
         k.when(bin.eq(0) & sum.lt(goal), || publish(bin, sum));
         k.barrier();

@@ -116,6 +116,7 @@ impl SampleParams {
         let low = seed as u32;
         let high = (seed >> 32) as u32;
         let gap = self.min_gap.to_bits();
+
         // The last words are zeros that make a row a multiple of 16 bytes, for loads of vectors.
         [
             low, high, top_k, top_p, typical_p, gap, hi, lo, repeat, presence, frequency, window,

@@ -31,6 +31,7 @@ pub fn adjusted(logits: &[f32], p: &SampleParams, latest: &[u32], biases: &[[u32
             .iter()
             .find(|[token, _]| *token as usize == id)
             .map_or(0.0, |b| f32::from_bits(b[1]));
+
         // The window is short, so a linear search per token is fast enough for tests.
         let times = latest.iter().filter(|token| **token as usize == id).count();
         let z = logit + bias;
@@ -91,6 +92,7 @@ pub fn support(z: &[f32], params: &SampleParams) -> Option<Support> {
     if z.iter().any(|z| !z.is_finite()) {
         return None;
     }
+
     let mut kept: Vec<Token> = (0..).zip(z.iter().copied()).collect();
     kept.sort_by_key(|token| std::cmp::Reverse(order(*token)));
     let most = kept[0].1;
@@ -103,6 +105,7 @@ pub fn support(z: &[f32], params: &SampleParams) -> Option<Support> {
     if params.top_p > 0 {
         kept = first_share(kept, most, params.top_p);
     }
+
     // Sorted by logits, also after typical-p.
     let most = kept[0].1;
     kept.retain(|(_, z)| z - most >= params.min_gap);
@@ -157,6 +160,7 @@ fn typical(mut tokens: Vec<Token>, most: f32, share: u32) -> Vec<Token> {
     let surprise: u64 = moments.sum();
     let mass: u64 = masses.iter().sum();
     let mean = surprise as f32 / mass as f32;
+
     // The bits of non-negative floats have the order of the floats.
     let distance = |z: f32| ((most - z) - mean).abs().to_bits();
     tokens.sort_by_key(|&(id, z)| (distance(z), id));
@@ -170,6 +174,7 @@ pub(super) fn record(z: &[f32], chosen: u32, best: u32) -> Vec<u32> {
     if best == 0 {
         return vec![];
     }
+
     let mut tokens: Vec<Token> = (0..).zip(z.iter().copied()).collect();
     tokens.sort_by_key(|token| std::cmp::Reverse(order(*token)));
     let total: u64 = masses(&tokens, tokens[0].1).iter().sum();

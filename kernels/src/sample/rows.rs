@@ -146,6 +146,7 @@ pub(super) fn on_cpu(a: &RowsArgs<Cpu<'_>>, state: &[u32]) -> Vec<CpuRow> {
         if done != 0 || sequence >= a.sequences || position >= a.max_tokens {
             return None;
         }
+
         Some(CpuRow {
             index,
             state: of as usize,

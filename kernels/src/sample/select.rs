@@ -111,6 +111,7 @@ impl<'k> Selection<'k> {
         for bins in [self.low, self.high, self.count] {
             bins.at(k.tid()).st(0);
         }
+
         k.barrier();
         let upper = border.shift.get();
         let key = border.key.get();
@@ -128,6 +129,7 @@ impl<'k> Selection<'k> {
         k.barrier();
         self.find(border.left.get());
         k.barrier();
+
         // Bins are in falling order of digits, so that the prefix sum starts at the largest key.
         let [bin, count] = [0, 1].map(|i| self.found.at(i).ld());
         let digit = bin ^ (THREADS - 1);

@@ -46,10 +46,12 @@ pub fn weight(z: f32, largest: f32, [hi, lo]: [f32; 2]) -> u64 {
     let d = z - largest;
     let b = d - z;
     let e = (z - (d - b)) + (-largest - b);
+
     // The exponent is `y + rest`. What `y` loses by rounding is part of the rest.
     let y = d * hi;
     let lost = d.mul_add(hi, -y);
     let rest = e.mul_add(hi, d.mul_add(lo, lost));
+
     // 2^(y + rest) = 2^n 2^f
     let n = y.round_ties_even();
     let f = (y - n) + rest;
@@ -57,6 +59,7 @@ pub fn weight(z: f32, largest: f32, [hi, lo]: [f32; 2]) -> u64 {
         .iter()
         .fold(SERIES[0], |sum, &term| sum.mul_add(f, term));
     let whole = (power * (1 << BITS) as f32) as u32;
+
     // `z` is at most `largest`, so the shift is not negative. A shift of 63 leaves nothing of 45
     // bits.
     let shift = ((-n) as i32 as u32).min(63);
@@ -125,6 +128,7 @@ mod tests {
                 worst = worst.max(error);
             }
         }
+
         assert!(worst < 2e-7, "{worst:e}");
         assert!(worst > 1e-8, "the comparison compares nothing: {worst:e}");
     }

@@ -48,6 +48,7 @@ pub(crate) fn attend<'a>(
             *sum += weight * v;
         }
     }
+
     part
 }
 

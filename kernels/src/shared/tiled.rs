@@ -207,8 +207,10 @@ impl<'k, E: TileElem> Summed<'_, 'k, E> {
     pub(crate) fn extra(&mut self) -> Vec<[U32<'k>; 4]> {
         let ring = &self.tiled.ring;
         let stage = ring.wait(self.at);
+
         // All operands have the same shape, so the first stands for any.
         let words = self.tiled.extras[0].at(stage.row(self.group, PART)).get();
+
         // The next copy into this stage is an access of the async proxy. Without the fence it can
         // overtake these loads.
         self.tiled.k.fence_async();
@@ -237,6 +239,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             1 => k.barrier(),
             _ => k.cluster_barrier(),
         }
+
         Tiled {
             k,
             shape,
@@ -272,6 +275,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             k.when(leaving.first, || k.wait_stores(0));
         };
         let load = || _ = k.when(k.tid().eq(0), || self.load());
+
         // One copying thread needs few registers (`setmaxnreg`), so the multiplying warpgroups get
         // more. With work for the idle threads, the first warpgroup needs more itself.
         k.roles(match idle {
@@ -322,6 +326,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
             if cluster > 1 {
                 row = row + k.cluster_rank() * ROWS;
             }
+
             body(row, within / height * wide);
         })
     }
@@ -334,6 +339,7 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
                 self.k.for_each(0, pair.depth, DEPTH, |depth| {
                     self.ring.fill(&mut at, |stage, landed| {
                         self.load_rows(pair.left, stage, [depth, row], landed);
+
                         // The blocks of a cluster have the same columns, and share the copies of
                         // the right operand.
                         let right = pair.right.at(stage.at(GROUPS * PART));
@@ -389,10 +395,12 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
                         w.by_columns()
                     };
                     k.wgmma_fence();
+
                     // The first matmul of a tile overwrites the sums instead of adding to them.
                     let later = if i == 0 { depth.ne(0) } else { k.always() };
                     sums.multiply_tiles(x, w, later);
                     k.wgmma_commit();
+
                     // All groups but the last are complete, so the previous stage has been read and
                     // can be released.
                     k.wgmma_wait(1);
@@ -403,9 +411,11 @@ impl<'k, E: Times<E, Sum = f32>> Tiled<'k, E> {
                     } else {
                         ring.release_before(&at);
                     }
+
                     ring.advance(&mut at);
                 });
             }
+
             k.wgmma_wait(0);
             ring.release_before(&at);
             let row = row + group * GROUP_ROWS;
@@ -437,12 +447,14 @@ impl<'k> Leaving<'k> {
     /// Rounds the sums and stores them at this position of each matrix.
     pub(crate) fn store<E: Packed>(&self, all: &[Leaves<'_, 'k, E>], [column, row]: [U32<'k>; 2]) {
         let k = self.k;
+
         // The previous stores must have read the tiles before this call overwrites them.
         k.when(self.first, || k.wait_stores_read(0));
         self.together();
         for (y, sums, from) in all {
             y.put(sums, *from);
         }
+
         // The bulk stores read shared memory through the async proxy, so every thread fences its
         // writes before the barrier.
         k.fence_async();

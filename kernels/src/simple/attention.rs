@@ -128,6 +128,7 @@ impl KernelDef for Attention {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
         }
+
         let part = [heads, a.splits, head_dim + 2];
         self.length(
             "partials",
@@ -178,6 +179,7 @@ impl KernelDef for Attention {
         let splits = a.splits as usize;
         let n = ctx.min(a.state[POSITION as usize] as usize + 1);
         let start = n - self.window.map_or(n, |window| n.min(window as usize));
+
         // A split is a whole number of steps of a block.
         let step = self.step() as usize;
         let steps = (n - start).div_ceil(step);
@@ -257,6 +259,7 @@ impl Attention {
         let rows = OwnRows::new(a.kv_heads, kv_head);
         let keys = a.k_cache.at(dim);
         let values = a.v_cache.at(dim);
+
         // The team's number in the block is the offset of its first position.
         let mine = warp * teams + (lane >> self.team().ilog2());
         let last = end - 1;
@@ -264,12 +267,14 @@ impl Attention {
             let positions: Vec<_> = (0..self.ahead())
                 .map(|i| base + mine + i * teams * WARPS)
                 .collect();
+
             // Positions past the end read the last row, and get no weight below.
             let cached: Vec<_> = positions.iter().map(|p| rows.at(p.min(last))).collect();
             let load = |cache: Ptr<'k, f16, ReadOnly>| -> Vec<_> {
                 let row = |&row: &U32<'k>| cache.row(row, 2 * self.head_dim).cast::<u32>().ld4();
                 cached.iter().map(row).collect()
             };
+
             // All loads are issued before the first key is used.
             let keys = load(keys);
             let values = load(values);
@@ -364,6 +369,7 @@ impl Attention {
         let lane = k.lane();
         let warp = k.warp();
         let tid = k.tid();
+
         // The bits of a lane's number that differ between teams.
         let across = 31 & !(self.team() - 1);
         let sums = self.head_dim + 1;
@@ -379,6 +385,7 @@ impl Attention {
             let max = lanes_max(across, query.max.get());
             k.when(lane.eq(0), || maxima.at(warp * self.queries + i).st(max));
         }
+
         k.barrier();
 
         k.section(
@@ -400,6 +407,7 @@ impl Attention {
             k.when(lane.eq(0), || row.at(self.head_dim).st(sum));
             k.when(tid.eq(0), || part(k.val(i)).at(sums).st(max));
         }
+
         k.barrier();
 
         k.section("simple/attention/block_sums", "sum over the warps");
@@ -510,6 +518,7 @@ impl KernelDef for AttentionCombine {
                     *sum += weight * f64::from(v);
                 }
             }
+
             for (y, acc) in y.iter_mut().zip(&sums) {
                 *y = (acc / sums[dim]) as f32;
             }
@@ -611,8 +620,10 @@ impl AttentionCase {
             CpuArg::F32(vec![0.0; (heads * self.splits) as usize * (dim + 2)]),
         ];
         args.extend([heads, self.kv_heads, self.ctx, self.splits].map(CpuArg::scalar));
+
         // The factor is larger than in models, so that the weights differ by powers of ten.
         args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
+
         // A score below 16 in log2 units is a sum of some 13 roundings of 2^-21 that mostly cancel.
         // The sums add their own.
         Case {
@@ -644,6 +655,7 @@ impl AttentionCombine {
                 idle[dim + 1] = f32::NEG_INFINITY;
                 return idle;
             }
+
             let sum = 10.0 * random.unit().abs() + 1.0;
             let values = random
                 .units(dim)

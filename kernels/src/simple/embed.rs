@@ -160,6 +160,7 @@ pub(crate) fn copy_fragment<'k>(
                 *weight = *weight * factor;
             }
         }
+
         for (i, w) in weights.chunks(4).enumerate() {
             store(i, [w[0], w[1], w[2], w[3]]);
         }

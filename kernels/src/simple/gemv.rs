@@ -469,6 +469,7 @@ fn add<'k>(sums: &mut [Var<'k, f32>; ROWS], rows: &[Vec<Group<'k>>; ROWS], mut x
                 sum.fma(offset, total);
             }
         }
+
         x = rest;
     }
 }
@@ -526,6 +527,7 @@ fn cases(
     let block = split.len as usize;
     let round =
         block * (split.blocks_of_warp() * team.warps() * format.of().loads().depth) as usize;
+
     // One block. Fewer blocks than lanes. Full iterations and a remainder. More than one block of
     // threads. Long rows.
     let sizes = [
@@ -551,6 +553,7 @@ fn case(
     rest: &impl Fn(&mut Random, usize) -> Vec<Vec<f32>>,
 ) -> Case {
     let w = format.random(rows * n / format.block_len() as usize, 1.0, random);
+
     // With the signs of the first row, the sum of that row is about as large as the sum of the
     // magnitudes, to which rounding errors are relative.
     let mut x: Vec<f32> = format.dequantize(&w)[..n]
@@ -560,6 +563,7 @@ fn case(
     for x in x.iter_mut().step_by(n.div_ceil(3)) {
         *x *= outlier;
     }
+
     let mut args = vec![CpuArg::U8(w), CpuArg::F32(x)];
     args.extend(rest(random, rows).into_iter().map(CpuArg::F32));
     args.extend([rows, n].map(|v| CpuArg::scalar(v as u32)));

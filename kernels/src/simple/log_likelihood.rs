@@ -103,6 +103,7 @@ impl KernelDef for LogLikelihood {
                 .iter()
                 .map(|&x| (f64::from(x) - f64::from(largest)).exp())
                 .sum();
+
             // NaN reports a logit that is not finite, or a token outside the vocabulary.
             let finite = x.iter().all(|x| x.is_finite());
             *y = match x.get(token as usize) {
@@ -153,6 +154,7 @@ impl LogLikelihood {
         if let Some(value) = value {
             x[n as usize + 1234] = value;
         }
+
         let mut tokens: Vec<u32> = (0..rows).map(|_| random.below(n)).collect();
         let last = tokens.len() - 1;
         tokens[last] = tokens[last].max(token);

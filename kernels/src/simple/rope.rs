@@ -128,6 +128,7 @@ impl KernelDef for Rope {
         self.exactly("state", a.state, LEN)?;
         self.range("heads", heads, 1, 1 << 16)?;
         self.range("kv_heads", kv_heads, 1, 1 << 16)?;
+
         // Every position below 2^24 is exact as an f32.
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.multiple("rope_dim", rope_dim, 2)?;
@@ -146,6 +147,7 @@ impl KernelDef for Rope {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, name, found, [a.ctx, kv_heads, head_dim])?;
         }
+
         Ok(Grid::line(heads + 2 * kv_heads))
     }
 
@@ -184,6 +186,7 @@ impl KernelDef for Rope {
                         cache.at(t.dims[0]).st(x);
                         cache.at(t.dims[1]).st(y);
                     });
+
                     // The dimensions after the rotated ones are copied.
                     append(k, k.tid() + a.rope_dim, a.head_dim, key, cache);
                 })
@@ -206,6 +209,7 @@ impl KernelDef for Rope {
             let mut rotated = x.to_vec();
             for (j, angle) in exact_angles(a.freq, position).enumerate() {
                 let [sin, cos] = [angle.0, angle.1].map(|x| x * f64::from(self.magnitude));
+
                 // The two dimensions of pair `j`.
                 let [i, l] = match self.pairing {
                     Pairing::Interleaved => [2 * j, 2 * j + 1],
@@ -221,6 +225,7 @@ impl KernelDef for Rope {
         for q in a.q.chunks_mut(head_dim) {
             q.copy_from_slice(&rotated(q));
         }
+
         // Positions past the cache are not stored.
         if position as usize >= ctx {
             return;

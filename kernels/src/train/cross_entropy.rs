@@ -62,6 +62,7 @@ pub fn backward(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> Vec<f64>
             dl[label as usize] -= 1.0;
         }
     }
+
     dl
 }
 
@@ -135,6 +136,7 @@ impl KernelDef for TokenLosses {
             "of each thread's logits the maximum and the sum of e^(l - maximum), in one pass \
              (online softmax)",
         );
+
         // The maximum starts at a finite number. With negative infinity, a thread without logits
         // would compute infinity minus infinity.
         let mut max = k.var(f32::MIN);

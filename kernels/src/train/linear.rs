@@ -44,6 +44,7 @@ pub fn forward(x: &[f64], weight: &Weight<'_>, lora: Option<(&Factors<'_>, &[f64
     if let Some((factors, u)) = lora {
         nt(u, factors.b, factors.rank, &mut y);
     }
+
     y
 }
 

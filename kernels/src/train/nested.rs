@@ -50,6 +50,7 @@ pub fn dynamic_map() -> [f32; 256] {
         let means = (0..intervals).map(|j| decade * ((edge(j) + edge(j + 1)) / 2.0));
         values.extend(means.flat_map(|mean: f32| [mean, -mean]));
     }
+
     values.sort_by(f32::total_cmp);
     values.try_into().expect("2 and twice 127")
 }
@@ -69,6 +70,7 @@ pub fn quantize(absmax: &[f32]) -> Nested {
         codes.extend(block.iter().map(code));
         scales.push(scale);
     }
+
     Nested {
         codes,
         scales,

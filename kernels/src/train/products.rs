@@ -124,6 +124,7 @@ impl KernelDef for Product {
         for (name, size) in [("rows", rows), ("columns", columns), ("depth", depth)] {
             self.range(name, size, 1, 1 << 30)?;
         }
+
         self.multiple("columns", columns, self.width)?;
         self.multiple("depth", depth, self.step())?;
         check_lengths! { self, a:
@@ -146,6 +147,7 @@ impl KernelDef for Product {
             k.for_each(0, a.depth, self.step(), |d| {
                 self.add(&a, [row, column, d], &mut sums)
             });
+
             // The factor and the old sum enter with one fused operation, and one rounding.
             let to = a.sum.at(row * a.columns + column);
             let factor = a.factor.ld();
@@ -167,6 +169,7 @@ impl KernelDef for Product {
             MatmulLayout::Nn => nn(&x, &y, a.columns as usize, &mut product),
             MatmulLayout::Tn => tn(&x, &y, a.columns as usize, &mut product),
         }
+
         let mut sum = wide(a.sum);
         add_scaled(f64::from(a.factor[0]), &product, &mut sum);
         narrow(&sum, a.sum);
@@ -241,6 +244,7 @@ impl Variant for Product {
                 CpuArg::scalar(columns),
                 CpuArg::scalar(depth),
             ];
+
             // A sum of 300 terms passes 300 roundings, which mostly cancel. The error is about the
             // root of their number.
             Case {

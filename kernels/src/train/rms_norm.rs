@@ -116,6 +116,7 @@ impl KernelDef for RmsNormForward {
         );
         let inv = (mean + a.eps).sqrt_rn().rcp_rn();
         k.when(k.tid().eq(0), || a.inv.at(k.ctaid()).st(inv));
+
         // The row is read again. It is in the L1 or L2 cache, and registers would bound its length.
         k.for_each(first, a.n, step, |i| {
             let x = x.at(i).ld4();
@@ -289,6 +290,7 @@ impl Variant for RmsNormBackward {
                 CpuArg::F32(random.units(rows * n)),
                 CpuArg::scalar(n as u32),
             ];
+
             // The sum's error is at most 30 roundings of the sum of the magnitudes, divided by n.
             Case {
                 label: label(rows, n, magnitude),

@@ -84,6 +84,7 @@ fn rotate(x: &[f64], angles: &Angles, sign: f64) -> Vec<f64> {
             }
         }
     }
+
     rotated
 }
 
@@ -198,6 +199,7 @@ impl RotateHeads {
         let t = angle(a.freq, j, a.positions.at(token).ld());
         let sin = t.sin();
         let cos = t.cos();
+
         // The inverse rotation has the negative sine.
         let sin = if self.direction == Direction::Forward {
             sin
@@ -227,6 +229,7 @@ impl Variant for RotateHeads {
                 CpuArg::scalar(heads as u32),
                 CpuArg::scalar(head_dim as u32),
             ];
+
             // The sine and the cosine of the device are within 2^-20.9.
             Case {
                 label: format!("tokens={tokens} heads={heads} head_dim={head_dim}"),

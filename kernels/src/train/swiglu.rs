@@ -92,6 +92,7 @@ impl KernelDef for SwiGluBackward {
             let g = a.g.at(i).ld4();
             let up = a.up.at(i).ld4();
             let sg = g.map(|g| Activation::Silu.sigmoid(g));
+
             // silu'(g) = sigmoid(g) (1 + g (1 - sigmoid(g)))
             let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
             let to = a.dg.at(i);

@@ -78,6 +78,7 @@ fn check(batched: &dyn Variant, single: &dyn Variant, batch: usize) {
                 }
             }
         }
+
         for (i, name) in names.iter().enumerate().filter(|(i, _)| !splits(*i)) {
             assert!(
                 args[i] == all[i],
@@ -122,6 +123,7 @@ fn products_are_those_of_a_batch_of_one() {
         };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
+
     let of = |plan| Project {
         format: Format::Q3_K,
         output: ProjectOutput::Residual,
@@ -166,6 +168,7 @@ fn queries_keys_and_values_are_those_of_a_batch_of_one() {
         };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
+
     let formats = [Format::Q2_K, Format::Q2_K, Format::Q4_K];
     let of = |plan| Qkv {
         plan,

@@ -111,6 +111,7 @@ fn refusal(kernel: &dyn Variant, change: Option<(&str, ShapeArg)>) -> String {
             .position(|&other| other == name)
             .expect("an argument")] = to;
     }
+
     kernel
         .geometry(&args)
         .expect_err("the change is wrong")

@@ -52,5 +52,6 @@ fn every_format_is_read_as_gguf_reads_it() {
             );
         }
     }
+
     assert_eq!(Format::from_ggml_type(16), None, "IQ2_XXS has no kernel");
 }

@@ -95,6 +95,7 @@ fn launch(
     for v in [rows, n, k, BLOCKS] {
         params.extend(v.to_le_bytes());
     }
+
     let shapes = [
         ShapeArg::Len((rows * k) as usize),
         ShapeArg::Len((n * k) as usize),
@@ -221,6 +222,7 @@ fn without(text: &str, begins: &str, last_alone: bool) -> String {
         let end = at + text[*at..].find(';').expect("it ends") + 1;
         out.replace_range(*at..end, NOTHING);
     }
+
     out
 }
 

@@ -25,6 +25,7 @@ fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
         CpuArg::F16(v) => v[0] = f16::from_f32(bad),
         other => panic!("{of} is {other:?}"),
     }
+
     let found = once(kernel, &args);
     match &found[place("y")..] {
         [CpuArg::F32(y), ..] => y.clone(),
@@ -133,6 +134,7 @@ fn a_key_beyond_f16_is_none() {
             let CpuArg::F16(cache) = &once(kernel, &args)[place("k_cache")] else {
                 panic!("no cache")
             };
+
             assert!(
                 cache.iter().all(|k| !k.to_f32().is_infinite()),
                 "{} on {}",
@@ -151,6 +153,7 @@ fn activations_near_the_end_of_the_range_are_not_lost() {
     let plan = Plan::DEFAULT;
     let qkv = [Format::Q8_0; 3];
     let qkv = Qkv::with_default_plan(qkv, Pairing::HalfSplit, false);
+
     // One weight of the norm is that large, and the others are zero. The last stored number is
     // large.
     let kernels: [(&dyn Variant, f32, &str); 3] = [
@@ -186,6 +189,7 @@ fn activations_near_the_end_of_the_range_are_not_lost() {
         let CpuArg::F32(gamma) = &mut args[place("gamma")] else {
             panic!("gamma is no f32")
         };
+
         gamma.fill(0.0);
         gamma[0] = large;
         let mut wanted = args.clone();

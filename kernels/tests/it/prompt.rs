@@ -66,6 +66,7 @@ fn attended(
             cache::paged_row(&PAGES, table, 0, [KV_HEADS, head], position).expect("it has a page");
         cache[row * DIM..][..DIM].fill(f16::from_f32(-3.0));
     }
+
     let all = Item {
         row: 0,
         rows: chunk.tokens as u32,
@@ -231,12 +232,14 @@ fn items_and_pages_out_of_range_stay_inside_of_the_arguments() {
             let CpuArg::U32(all) = &mut args[items] else {
                 panic!("items are words")
             };
+
             all.chunks_mut(4)
                 .for_each(|other| other.copy_from_slice(&Item::IDLE.words()));
             all[..4].copy_from_slice(&item);
             let CpuArg::U32(all) = &mut args[pages] else {
                 panic!("pages are words")
             };
+
             all.fill(u32::MAX);
             once(kernel, &args);
         }
@@ -258,23 +261,27 @@ fn rotation_gives_a_token_the_same_bits_alone() {
     let CpuArg::Scalar(count) = case.args[tokens] else {
         panic!("a number")
     };
+
     let mut args = case.args.clone();
     let mut queries: Vec<f16> = vec![];
     for token in 0..count as usize {
         let (CpuArg::F32(x), CpuArg::F32(from)) = (&mut args[x], &case.args[x]) else {
             panic!("numbers")
         };
+
         x.copy_from_slice(from);
         x.rotate_left(from.len() / 8 * token);
         let CpuArg::U32(states) = &case.args[state] else {
             panic!("words")
         };
+
         args[state] = CpuArg::U32(states[8 * token..][..8].to_vec());
         args[tokens] = CpuArg::Scalar(1);
         args = once(&kernel, &args);
         let q = halves(&args[argument(&kernel, "q")]);
         queries.extend(&q[..q.len() / 8]);
     }
+
     assert_eq!(
         queries,
         halves(&all[argument(&kernel, "q")])[..queries.len()]
@@ -300,6 +307,7 @@ fn rotation_drops_what_has_no_page() {
     let CpuArg::U32(states) = &case.args[state] else {
         panic!("words")
     };
+
     let dropped: Vec<Vec<u32>> = [
         [0, 0, 1, 0, 0],
         [0, 192, 0, 0, 0],
@@ -320,6 +328,7 @@ fn rotation_drops_what_has_no_page() {
     for cache in ["k_cache", "v_cache"].map(|name| argument(&kernel, name)) {
         assert_eq!(found[cache], args[cache]);
     }
+
     let rows: Vec<bool> = halves(&found[q])
         .chunks(4 * 64)
         .zip(halves(&args[q]).chunks(4 * 64))
@@ -362,6 +371,7 @@ fn lose(kernel: &dyn Variant, order: ColumnOrder) {
         let CpuArg::F16(v) = &mut args[argument(kernel, name)] else {
             panic!("{name} is no f16")
         };
+
         v[at] = f16::from_f32(bad);
         let found = once(kernel, &args);
         let y = halves(&found[argument(kernel, "y")]);

@@ -120,6 +120,7 @@ fn results_do_not_depend_on_where_pages_are() {
             let by = moved.halves(cache).len() / pages * 3;
             moved.halves(cache).rotate_right(by);
         }
+
         moved.run();
         assert_eq!(moved.all_rows(), there.all_rows(), "{kernel:?}");
     }
@@ -168,6 +169,7 @@ fn places_past_the_last_count_as_the_last() {
                 .filter(|x| x.to_f32().is_nan());
             numbers.for_each(|x| *x = f16::from_f32(0.5));
         }
+
         let [sequences, max_pages, pages] =
             ["sequences", "max_pages", "cache_pages"].map(|name| launch.number(name) as u32);
         launch.words("state")[SEQUENCE as usize] = sequences - 1 + past * 100;
@@ -234,6 +236,7 @@ fn a_sequence_is_stepped_to_its_limit_and_no_further() {
         let CpuArg::F32(logits) = launch.arg("logits") else {
             panic!("logits are f32")
         };
+
         logits[10 + step] = 2.0 + step as f32;
         launch.run();
         let last = 10 + (step as u32).min(3);
@@ -246,6 +249,7 @@ fn a_sequence_is_stepped_to_its_limit_and_no_further() {
         let first = word(&mut launch, SEQUENCE) as usize * launch.number("max_tokens");
         out = launch.words("out")[first + 5..first + 9].to_vec();
     }
+
     assert_eq!(out, [11, 12, 13, 0]);
     assert!(launch.words("ticket").iter().all(|&ticket| ticket == 0));
 }

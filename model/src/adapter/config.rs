@@ -103,10 +103,12 @@ impl LoraConfig {
         let Value::Object(keys) = value else {
             return Err(AdapterFault::NoObject);
         };
+
         // A key that is not known could change the result, so all keys are checked.
         for (key, value) in &keys {
             check(key, value)?;
         }
+
         let targets = targets(keys.get("target_modules").unwrap_or(&Value::Null))?;
         let pattern = |key| RankPatterns::read(key, keys.get(key).unwrap_or(&Value::Null));
         Ok(LoraConfig {

@@ -62,10 +62,12 @@ fn open(folder: &Path, outline: &Outline) -> Result<Adapter, Error> {
             None => fault(folder, AdapterFault::NoFolder),
         });
     }
+
     let architecture = outline.config.architecture;
     if !architecture.fused.is_empty() {
         return Err(fault(folder, AdapterFault::Fused(architecture.name)));
     }
+
     let path = folder.join(CONFIG);
     let text = file(folder, CONFIG)?.ok_or_else(|| fault(folder, AdapterFault::NoFile(CONFIG)))?;
     let config = LoraConfig::read(&text).map_err(|f| fault(&path, f))?;
@@ -78,11 +80,13 @@ fn open(folder: &Path, outline: &Outline) -> Result<Adapter, Error> {
         };
         return Err(fault(folder, missing));
     };
+
     let layers = tensors::read(&bytes, &config, &sizes(outline));
     let layers = layers.map_err(|f| fault(&folder.join(TENSORS), f))?;
     let missing = config
         .named
         .missing(0..layers.len(), |layer, p| layers[layer][p].is_some());
+
     // PEFT would fill these matrices with random numbers, which cannot be intended.
     if config.named.random
         && let Some(module) = missing.first()
@@ -90,6 +94,7 @@ fn open(folder: &Path, outline: &Outline) -> Result<Adapter, Error> {
         let module = module.clone();
         return Err(fault(&path, AdapterFault::Random { module }));
     }
+
     let trained_on = file(folder, NOTES)?.map(|text| formats(&text)).transpose();
     let trained_on = trained_on.map_err(|f| fault(&folder.join(NOTES), f))?;
     let LoraConfig {

@@ -29,6 +29,7 @@ impl AdapterEntry {
     /// excludes nothing.
     pub(crate) fn read(keys: &Map<String, Value>, targets: Option<&[String]>) -> AdapterEntry {
         let key = |key| keys.get(key).unwrap_or(&Value::Null);
+
         // The keyword selects all linear layers but the LM head, which are the projections.
         let linear = key("target_modules")
             .as_str()
@@ -39,6 +40,7 @@ impl AdapterEntry {
             None
         };
         let unknown = !key("exclude_modules").is_null() && list(key("exclude_modules")).is_none();
+
         // If layers have another name, none of the projections is in a layer.
         let elsewhere = match key("layers_pattern") {
             Value::String(pattern) => !pattern.is_empty() && pattern != "layers",
@@ -97,6 +99,7 @@ impl AdapterEntry {
             .layers
             .as_ref()
             .is_none_or(|layers| layers.contains(&(layer as u64)));
+
         // A target that is the whole name of a module contains its layer already, so the list of
         // layers does not matter.
         let whole = targets.clone().any(|target| target == module);
@@ -171,6 +174,7 @@ mod tests {
                 "{keys}"
             );
         }
+
         let all = json!({"target_modules": "all-linear"});
         let named = AdapterEntry::read(all.as_object().unwrap(), None);
         assert_eq!(named.missing(0..2, |layer, _| layer == 0).len(), 7);

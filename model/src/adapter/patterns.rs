@@ -34,6 +34,7 @@ impl RankPatterns {
                     pattern: name.clone(),
                 });
             }
+
             let number = value.as_f64().filter(|number| *number > 0.0);
             Ok((
                 name.clone(),

@@ -28,6 +28,7 @@ pub(crate) fn read(
     let tensors = SafeTensors::deserialize(bytes)
         .map_err(|error| AdapterFault::Safetensors(error.to_string()))?;
     let mut names = tensors.names();
+
     // The library lists the names in a random order. Sorting makes the first error reproducible.
     names.sort_unstable();
     if names.is_empty() {
@@ -36,6 +37,7 @@ pub(crate) fn read(
     for name in &names {
         check_name(name, config, sizes)?;
     }
+
     if let Some(target) = config
         .targets
         .iter()
@@ -46,6 +48,7 @@ pub(crate) fn read(
             target: target.clone(),
         });
     }
+
     let layer = |layer: usize| {
         let mut factors = [const { None }; 7];
         for (projection, slot) in factors.iter_mut().enumerate() {
@@ -78,6 +81,7 @@ fn check_name(name: &str, config: &LoraConfig, sizes: &LoraSizes) -> Result<(), 
     let Some((layer, projection)) = layer_and_projection(name) else {
         return Err(AdapterFault::Stray { name: name.into() });
     };
+
     let last = sizes.layers.len() - 1;
     if layer > last {
         return Err(AdapterFault::Layer {
@@ -86,6 +90,7 @@ fn check_name(name: &str, config: &LoraConfig, sizes: &LoraSizes) -> Result<(), 
             last,
         });
     }
+
     let module = module(layer, projection);
     if !config.is_target(&module) {
         return Err(AdapterFault::Untargeted { name: name.into() });
@@ -93,6 +98,7 @@ fn check_name(name: &str, config: &LoraConfig, sizes: &LoraSizes) -> Result<(), 
     if config.named.leaves_out(layer, &module) {
         return Err(AdapterFault::LeftOut { name: name.into() });
     }
+
     Ok(())
 }
 
@@ -141,10 +147,12 @@ impl ProjectionTensors<'_> {
             }
             [true, true] => {}
         }
+
         let module = module(self.layer, self.projection);
         let rank = self.config.rank(&module)?;
         let scale = self.config.scale(&module)?;
         let [rows, n] = self.sizes.layers[self.layer][self.projection];
+
         // A is multiplied by the scale before it is uploaded, so it must be finite after that.
         let a = self.numbers(&a, [rank as usize, n], scale)?;
         let b = self.numbers(&b, [rows, rank as usize], 1.0)?;
@@ -170,6 +178,7 @@ impl ProjectionTensors<'_> {
                 wanted: shape,
             });
         }
+
         let pairs = || {
             view.data()
                 .chunks_exact(2)

@@ -231,6 +231,7 @@ pub(crate) fn layout(source: &impl TensorSource, c: &Config) -> Result<Weights<W
             .then(|| source.vector(name, c.ropes[0].dim / 2))
             .transpose()
     };
+
     // Where one of the two is missing, reading it says so.
     let both = ["rope_factors_long.weight", "rope_factors_short.weight"];
     let by_context = c.architecture.long_factors && both.into_iter().any(|name| source.has(name));
@@ -301,6 +302,7 @@ fn find(
     let Some(tensor) = gguf.directory.tensors.get(&name) else {
         return Err(Problem::MissingTensor { name, expected });
     };
+
     if trimmed(&tensor.dims) != trimmed(&expected) {
         return Err(Problem::Shape {
             name,
@@ -308,6 +310,7 @@ fn find(
             expected,
         });
     }
+
     let Some(&format) = formats
         .iter()
         .find(|format| format.ggml_type() == tensor.kind.id)
@@ -323,6 +326,7 @@ fn find(
             supported,
         });
     };
+
     Ok(Weight {
         name,
         dims: expected,

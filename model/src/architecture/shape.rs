@@ -337,6 +337,7 @@ fn weight(name: &str, dims: Vec<u64>, format: WeightFormat) -> Result<Weight, Pr
             block,
         });
     }
+
     let bytes = dims.iter().product::<u64>() / block * u64::from(format.block_bytes());
     Ok(Weight {
         name,

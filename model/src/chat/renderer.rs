@@ -100,6 +100,7 @@ impl Renderer {
         for (name, text) in &self.special {
             variables.push(((*name).to_owned(), Value::from(text.as_str())));
         }
+
         // As in transformers, the caller's variables override those of tokens, and the conversation
         // overrides both.
         variables.extend(more.iter().cloned());
@@ -129,6 +130,7 @@ impl Renderer {
                 replies: vec![],
             });
         }
+
         unmarked(&text)
     }
 }
@@ -156,5 +158,6 @@ fn unmarked(marked: &str) -> Result<Rendered, String> {
             (_, c) => rendered.text.push(c),
         }
     }
+
     Ok(rendered)
 }

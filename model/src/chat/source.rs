@@ -131,10 +131,12 @@ fn find_in_folder(folder: &Folder, names: &[&str]) -> Result<Option<Found>, Erro
             return found(&file, text);
         }
     }
+
     let object = read::object(folder, TEMPLATE_JSON)?.unwrap_or_default();
     if let Some(text) = in_object(folder, TEMPLATE_JSON, &object, names)? {
         return found(TEMPLATE_JSON, text);
     }
+
     match in_object(folder, TOKENIZER_CONFIG, &settings, names)? {
         Some(text) => found(TOKENIZER_CONFIG, text),
         None => Ok(None),

@@ -33,6 +33,7 @@ impl Config {
                 supported,
             });
         };
+
         let keys = MetadataKeys {
             directory,
             prefix: architecture.name,
@@ -98,6 +99,7 @@ fn windows(
             if let Scaling::Yarn(_) = rope.scaling {
                 return keys.wrong("rope.scaling.type", "yarn", format!("none or linear {why}"));
             }
+
             if rope.magnitude != 1.0 {
                 return keys.wrong(
                     "rope.scaling.attn_factor",
@@ -105,6 +107,7 @@ fn windows(
                     format!("1 {why}"),
                 );
             }
+
             let local = Local {
                 period,
                 rope: Rope {
@@ -123,6 +126,7 @@ fn head_dim(keys: &MetadataKeys<'_>, hidden: u32, heads: u32) -> Result<u32, Pro
         let expected = format!("a divisor of embedding_length ({hidden})");
         return keys.wrong("attention.head_count", heads, expected);
     }
+
     let head_dim = keys.size_or("attention.key_length", Ok(hidden / heads))?;
     let values = keys.size_or("attention.value_length", Ok(head_dim))?;
     keys.expect("attention.value_length", values, values == head_dim, || {

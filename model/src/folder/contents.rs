@@ -62,6 +62,7 @@ impl Folder {
             shards.push((start, shard));
             start += len;
         }
+
         let mut folder = Folder {
             path: path.to_owned(),
             shards,
@@ -89,6 +90,7 @@ impl Folder {
                         second: shard.name.clone(),
                     });
                 }
+
                 let first = start + tensor.start as usize;
                 let range = first..first + tensor.bytes as usize;
                 let in_f32 = match (tensor.shape.len(), tensor.dtype) {
@@ -130,6 +132,7 @@ impl Folder {
             end = tensor.range.end;
             tensors.insert(name, tensor);
         }
+
         self.tensors = tensors;
         Ok(())
     }
@@ -226,6 +229,7 @@ fn files(folder: &Path) -> Result<Vec<Shard>, Error> {
     if folder.join(ONE).exists() {
         return Ok(vec![Shard::open(folder, ONE)?]);
     }
+
     let Some(index) = read::object(folder, INDEX)? else {
         let pickle = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
         let pickle = pickle.iter().any(|name| folder.join(name).exists());
@@ -234,6 +238,7 @@ fn files(folder: &Path) -> Result<Vec<Shard>, Error> {
             fault: Box::new(Fault::NoWeights { pickle }),
         });
     };
+
     let fault = |fault| Error::Folder {
         path: folder.join(INDEX),
         fault: Box::new(fault),
@@ -256,6 +261,7 @@ fn files(folder: &Path) -> Result<Vec<Shard>, Error> {
             }),
         });
     }
+
     let shards = names
         .iter()
         .map(|name| Shard::open(folder, name))

@@ -93,6 +93,7 @@ impl Nf4Tensors<'_> {
         if kind != "nf4" {
             return self.refuse(format!("is in {kind}; of 4-bit formats NF4 is supported"));
         }
+
         let state = self.take(&format!("{STATE}{kind}"), Dtype::U8, None)?;
         let state = serde_json::from_slice(&bytes(&state)?);
         let state: Map<String, Value> = state.or_else(|error| {
@@ -106,6 +107,7 @@ impl Nf4Tensors<'_> {
         if floats(&bytes(&map)?) != nf4::VALUES {
             return self.refuse("has another .quant_map than NF4".into());
         }
+
         let weights = shape[0] * shape[1];
         let codes = self.take("", Dtype::U8, Some(weights.div_ceil(2)))?;
         let absmax = self.absmax(&state, weights.div_ceil(nf4::BLOCK), bytes)?;
@@ -130,6 +132,7 @@ impl Nf4Tensors<'_> {
                 Some(blocks),
             )?));
         }
+
         self.is(state, "nested_blocksize", &Value::from(NESTED_BLOCK))?;
         let offset = state
             .get("nested_offset")
@@ -138,6 +141,7 @@ impl Nf4Tensors<'_> {
         let Some(offset) = offset.filter(|offset| offset.is_finite()) else {
             return self.refuse("has no finite \"nested_offset\" in its settings".into());
         };
+
         let codes = self.take(".absmax", Dtype::U8, Some(blocks))?;
         let map = self.take(".nested_quant_map", Dtype::F32, Some(256))?;
         let scales = self.take(
@@ -160,6 +164,7 @@ impl Nf4Tensors<'_> {
         let Some(tensor) = self.tensors.remove(&name) else {
             return self.refuse(format!("comes without {name:?}"));
         };
+
         let found: usize = tensor.shape.iter().product();
         if tensor.dtype != dtype || len.is_some_and(|len| len != found) {
             let wanted = len.map_or(String::new(), |len| format!(" and {len} numbers"));
@@ -168,6 +173,7 @@ impl Nf4Tensors<'_> {
                 tensor.dtype, tensor.shape
             ));
         }
+
         Ok(tensor.range)
     }
 
@@ -265,6 +271,7 @@ impl FourBit {
         for (to, byte) in into.iter_mut().zip(numbers.skip(skipped)) {
             *to = byte;
         }
+
         Ok(())
     }
 

@@ -65,6 +65,7 @@ impl NamedFolder<'_> {
         let Some(tensor) = self.folder.tensor(&name) else {
             return Err(Problem::MissingTensor { name, expected });
         };
+
         if !tensor
             .shape
             .iter()
@@ -78,6 +79,7 @@ impl NamedFolder<'_> {
                 expected,
             });
         }
+
         Ok((name, tensor))
     }
 

@@ -16,6 +16,7 @@ const MOST: u64 = 1 << 28;
 /// The bytes of a file of the folder, if there is one.
 pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error> {
     let path = folder.join(name);
+
     // Opening a pipe would wait for a writer.
     match std::fs::metadata(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -28,6 +29,7 @@ pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error>
         }
         Ok(_) => {}
     }
+
     let file = StableFile::open(&path)?;
     if file.len() > MOST {
         let fault = Fault::Long {
@@ -39,6 +41,7 @@ pub(crate) fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error>
             fault: Box::new(fault),
         });
     }
+
     let mut bytes = vec![0; file.len() as usize];
     file.read(0, &mut bytes)?;
     file.check()?;

@@ -44,6 +44,7 @@ impl Shard {
     /// Opens a file of a folder, and reads its header.
     pub(crate) fn open(folder: &Path, name: &str) -> Result<Shard, Error> {
         let path = folder.join(name);
+
         // Opening a pipe would wait for a writer.
         let found = std::fs::metadata(&path).map_err(|source| Error::Open {
             path: path.clone(),
@@ -55,6 +56,7 @@ impl Shard {
                 what: "no file",
             });
         }
+
         let file = StableFile::open(&path)?;
         let header = header(&file)?;
         let tensors = header.and_then(|(bytes, data)| tensors(&bytes, data, file.len()));
@@ -83,12 +85,14 @@ fn header(file: &StableFile) -> Result<Result<(Vec<u8>, u64), Fault>, Error> {
     if let Some(what) = kind::known(&first).filter(|_| first.get(8) != Some(&b'{')) {
         return Ok(Err(Fault::Safetensors(what.to_owned())));
     }
+
     if file.len() < LENGTH {
         return short(format!(
             "it has {} bytes, and the length of the header takes {LENGTH}",
             file.len()
         ));
     }
+
     let mut length = [0; LENGTH as usize];
     file.read(0, &mut length)?;
     let length = u64::from_le_bytes(length);
@@ -98,6 +102,7 @@ fn header(file: &StableFile) -> Result<Result<(Vec<u8>, u64), Fault>, Error> {
             "its header would take {length} bytes, and {left} follow"
         ));
     }
+
     let mut bytes = vec![0; length as usize];
     file.read(LENGTH, &mut bytes)?;
     Ok(Ok((bytes, LENGTH + length)))
@@ -116,6 +121,7 @@ fn tensors(header: &[u8], data: u64, len: u64) -> Result<Vec<StoredTensor>, Faul
         );
         return Err(Fault::Safetensors(what));
     }
+
     let mut tensors: Vec<StoredTensor> = metadata
         .tensors()
         .into_iter()

@@ -64,10 +64,12 @@ pub(crate) fn stop(
     if let Some(generation) = read::object(folder, GENERATION)? {
         stop.extend(ids(&generation, "eos_token_id", vocab).map_err(|p| problem(GENERATION, p))?);
     }
+
     let added = added(folder)?;
     if let Some(token) = added.iter().find(|token| token.id >= vocab) {
         return Err(problem(TOKENIZER, outside(&token.content, token.id, vocab)));
     }
+
     let spelled = added
         .iter()
         .map(|token| (token.id, token.content.as_str(), token.special));
@@ -103,6 +105,7 @@ pub(crate) fn ids(values: &Map<String, Value>, key: &str, vocab: u32) -> Result<
     let Some(value) = values.get(key).filter(|value| !value.is_null()) else {
         return Ok(vec![]);
     };
+
     let one = |value: &Value| {
         value
             .as_u64()

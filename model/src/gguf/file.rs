@@ -87,6 +87,7 @@ impl Gguf {
                 what,
             });
         }
+
         let file = StableFile::open(path)?;
         let directory = directory(path, &file)?;
         Ok(Gguf {
@@ -223,6 +224,7 @@ fn pairs(r: &mut ByteReader<'_>, count: u64) -> Result<BTreeMap<String, Value>, 
         if pairs.contains_key(&key) {
             return Err(Fault::DuplicateKey(key));
         }
+
         pairs.insert(key, value);
     }
     Ok(pairs)
@@ -254,6 +256,7 @@ fn description(r: &mut ByteReader<'_>, index: u64) -> Result<Description, Fault>
     if !(1..=4).contains(&count) {
         return Err(Fault::DimensionCount { tensor, count });
     }
+
     let dims = (0..count)
         .map(|_| r.u64_of(what))
         .collect::<Result<Vec<_>, _>>()?;
@@ -262,6 +265,7 @@ fn description(r: &mut ByteReader<'_>, index: u64) -> Result<Description, Fault>
     let Some(kind) = TENSOR_TYPES.iter().find(|kind| kind.id == id) else {
         return Err(Fault::TensorType { tensor, id });
     };
+
     let bytes = size(&tensor, &dims, kind)?;
     Ok(Description {
         name: tensor,
@@ -280,6 +284,7 @@ fn size(tensor: &str, dims: &[u64], kind: &'static TensorType) -> Result<u64, Fa
             dims: dims.to_vec(),
         });
     }
+
     let len = dims[0];
     let block = kind.block_len;
     if !len.is_multiple_of(block) {
@@ -290,6 +295,7 @@ fn size(tensor: &str, dims: &[u64], kind: &'static TensorType) -> Result<u64, Fa
             block,
         });
     }
+
     dims.iter()
         .try_fold(1u64, |product, n| product.checked_mul(*n))
         .and_then(|elements| (elements / block).checked_mul(kind.block_bytes))
@@ -317,6 +323,7 @@ fn place(
         if tensors.contains_key(&name) {
             return Err(Fault::DuplicateTensor(name));
         }
+
         if !offset.is_multiple_of(alignment) {
             return Err(Fault::Misaligned {
                 tensor: name,
@@ -324,6 +331,7 @@ fn place(
                 alignment,
             });
         }
+
         if offset
             .checked_add(bytes)
             .is_none_or(|end| end > data.len() as u64)
@@ -335,6 +343,7 @@ fn place(
                 available: data.len(),
             });
         }
+
         let start = data.start + offset as usize;
         let range = start..start + bytes as usize;
         tensors.insert(
@@ -347,6 +356,7 @@ fn place(
             },
         );
     }
+
     let mut order: Vec<&Tensor> = tensors.values().collect();
     order.sort_by_key(|t| t.range.start);
     match order

@@ -39,6 +39,7 @@ impl<'a> ByteReader<'a> {
                 left,
             });
         }
+
         let start = self.at;
         self.at += need as usize;
         self.file
@@ -86,6 +87,7 @@ impl<'a> ByteReader<'a> {
                 most,
             });
         }
+
         Ok(())
     }
 

@@ -188,6 +188,7 @@ fn prefix(r: &mut ByteReader<'_>, what: &dyn Fn() -> String) -> Result<(u32, u64
     let Some(least) = least(id) else {
         return Err(Fault::ValueType { what: what(), id });
     };
+
     let left = r.left();
     let most = left as u64 / least;
     if count > most {
@@ -198,6 +199,7 @@ fn prefix(r: &mut ByteReader<'_>, what: &dyn Fn() -> String) -> Result<(u32, u64
             most,
         });
     }
+
     Ok((id, count))
 }
 

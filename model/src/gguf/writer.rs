@@ -43,6 +43,7 @@ impl Head {
             Scalar::F32(x) => self.pairs.extend(x.to_le_bytes()),
             Scalar::Text(value) => text(&mut self.pairs, value),
         }
+
         self.pair_count += 1;
         self
     }
@@ -56,6 +57,7 @@ impl Head {
         for n in dims {
             self.tensors.extend(n.to_le_bytes());
         }
+
         self.tensors.extend(kind.id.to_le_bytes());
         self.tensors.extend(self.offset.to_le_bytes());
         let bytes = dims.iter().product::<u64>() / kind.block_len * kind.block_bytes;

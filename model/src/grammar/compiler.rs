@@ -122,20 +122,24 @@ impl GrammarCompiler {
         let fault = |fault| error_of(text.name(), fault);
         let source = source(text).map_err(fault)?;
         let parser = self.factory.create_parser(source);
+
         // The checks of `endless` need a compiled grammar, because the library expands schemas into
         // rules.
         let mut parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
         if let Some(part) = endless::part(parser.parser.grammar()) {
             return Err(fault(GrammarFault::Endless { part }));
         }
+
         if let GrammarText::JsonSchema(_) | GrammarText::CompactJsonSchema(_) = text
             && let Some(part) = endless::dead(parser.parser.grammar(), self.factory.limits())
         {
             return Err(fault(GrammarFault::Excluded { part }));
         }
+
         if let Some(rule) = endless::tempered(parser.parser.grammar()) {
             return Err(fault(GrammarFault::Tempered { rule }));
         }
+
         self.tokens.serve(&mut parser, self.factory.limits());
         let mut start = llguidance::Matcher::new(Ok(parser));
         if let Some(said) = problem_of(start.clone()) {
@@ -145,6 +149,7 @@ impl GrammarCompiler {
                 text.fault(&said)
             }));
         }
+
         let warnings = start.grammar_warnings();
         Ok(Grammar {
             start,
@@ -295,6 +300,7 @@ fn embedded(text: &str) -> Result<String, GrammarFault> {
     let Some(Ok(value)) = values.next() else {
         return Ok(text.to_owned());
     };
+
     let (schema, rest) = text.split_at(values.byte_offset());
     super::schema::check(&value)?;
     let mut prepared = value.clone();
@@ -302,6 +308,7 @@ fn embedded(text: &str) -> Result<String, GrammarFault> {
     if prepared == value {
         return Ok(text.to_owned());
     }
+
     // The number of lines stays, because errors after the schema are reported with their line.
     let lines = "\n".repeat(schema.matches('\n').count());
     let space = &schema[..schema.len() - schema.trim_start().len()];

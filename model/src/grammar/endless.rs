@@ -27,6 +27,7 @@ pub(super) fn part(grammar: &CGrammar) -> Option<String> {
             .filter(|symbol| !productive.contains(&symbol.as_index()))
     };
     let name = |symbol: &CSymIdx| plain(grammar.sym_name(*symbol)).to_owned();
+
     // In a schema, only the target of a `$ref` can lead back to itself. Its symbol has the name of
     // the reference, which the user knows, and it may come after symbols that only the library
     // knows.
@@ -56,6 +57,7 @@ pub(super) fn dead(grammar: &CGrammar, limits: &ParserLimits) -> Option<String> 
         has_text && expressions.initial_state(&alone).is_dead()
     };
     let dead = symbols.iter().position(is_dead)?;
+
     // The names of definitions tell the user more than that of the symbol itself.
     let holders = symbols[..dead]
         .iter()
@@ -104,6 +106,7 @@ fn reached(grammar: &CGrammar) -> Vec<CSymIdx> {
             reached.extend(parts.filter(|part| known.insert(part.as_index())));
         }
     }
+
     reached
 }
 

@@ -47,12 +47,14 @@ fn object(keywords: &mut Map<String, Value>) {
     let Some(Value::Object(patterns)) = keywords.get("patternProperties") else {
         return;
     };
+
     let mut patterns = patterns.clone();
     let properties = match keywords.get("properties") {
         None => Map::new(),
         Some(Value::Object(properties)) => properties.clone(),
         Some(_) => return,
     };
+
     // A required name has its own place too, even if `properties` does not list it.
     let mut names: Vec<String> = properties.keys().cloned().collect();
     let required = keywords
@@ -65,6 +67,7 @@ fn object(keywords: &mut Map<String, Value>) {
             names.push(name.to_owned());
         }
     }
+
     let mut properties = properties;
     let expressions: Vec<String> = patterns.keys().cloned().collect();
     for pattern in &expressions {
@@ -86,6 +89,7 @@ fn object(keywords: &mut Map<String, Value>) {
             properties.insert(name.clone(), both);
         }
     }
+
     // Additional keys are the other way into a dead end: if patterns and names match all keys, none
     // is left for them.
     let open = keywords.get("additionalProperties") != Some(&Value::Bool(false));
@@ -96,6 +100,7 @@ fn object(keywords: &mut Map<String, Value>) {
     if !properties.is_empty() {
         keywords.insert("properties".to_owned(), Value::Object(properties));
     }
+
     keywords.insert("patternProperties".to_owned(), Value::Object(patterns));
 }
 

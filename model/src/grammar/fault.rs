@@ -125,11 +125,13 @@ impl GrammarFault {
                 place,
             };
         }
+
         if said.starts_with("oneOf constraints are not supported") {
             let instead =
                 "oneOf is supported only if no value can match two of its schemas; use anyOf";
             return GrammarFault::Other(instead.to_owned());
         }
+
         if said.contains(UNSATISFIABLE) {
             GrammarFault::Unsatisfiable(said.replace(UNSATISFIABLE, ""))
         } else {

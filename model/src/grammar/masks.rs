@@ -66,27 +66,32 @@ impl DividedTokens {
 impl BiasComputer for Masks {
     fn compute_bias(&self, parser: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
         let mut allowed = self.trie().alloc_token_set();
+
         // The text may have bytes after its last token. That is rare, and few tokens start with
         // these bytes.
         if !start.is_empty() {
             self.trie().add_bias(parser, &mut allowed, start);
             return allowed;
         }
+
         let mut stays = self.stays.lock().unwrap_or_else(PoisonError::into_inner);
         stays.begin();
         let state = parser.lexer_state();
         let characters = stays.characters(parser, state);
+
         // Outside free text the tree of plain tokens would only add work.
         if characters == 0 && !stays.stays_after_one(parser, state) {
             self.trie().add_bias(parser, &mut allowed, &[]);
             return allowed;
         }
+
         allowed.or(self.tokens.plain.mask(characters));
         if characters < LONGEST {
             self.tokens
                 .plain
                 .add_longer(characters, parser, &mut stays, &mut allowed);
         }
+
         self.tokens.others.add_bias(parser, &mut allowed, &[]);
         allowed
     }
@@ -107,6 +112,7 @@ impl PlainTokens {
     ) {
         parser.trie_started("plain");
         let mut next = 0;
+
         // The number of bytes that the parser has beyond the text.
         let mut depth = 0;
         while let Some(node) = self.nodes().get(next) {
@@ -115,12 +121,14 @@ impl PlainTokens {
             if node.reach <= characters {
                 continue;
             }
+
             let before = usize::from(node.depth - 1);
             parser.pop_bytes(depth - before);
             depth = before;
             if !parser.try_push_byte(node.byte) {
                 continue;
             }
+
             depth += 1;
             if node.longest != NEVER && stays.stays(parser, parser.lexer_state(), node.longest) {
                 self.allow_all(node, allowed);
@@ -129,6 +137,7 @@ impl PlainTokens {
                 next = this + 1;
             }
         }
+
         parser.trie_finished();
     }
 }
@@ -163,6 +172,7 @@ mod tests {
             let mut word: Vec<u8> = (0..count)
                 .flat_map(|_| pieces[random(pieces.len())].bytes())
                 .collect();
+
             // Some begin or end within a character.
             let (begin, end) = (random(30) / 29, word.len() - random(30) / 29);
             word = word
@@ -172,6 +182,7 @@ mod tests {
                 .to_vec();
             words.push(word);
         }
+
         words.push([&[TokTrie::SPECIAL_TOKEN_MARKER], &b"<|end|>"[..]].concat());
         words
     }
@@ -211,6 +222,7 @@ mod tests {
                 if matchers[0].is_stopped() {
                     break;
                 }
+
                 let [found, wanted] = matchers
                     .each_mut()
                     .map(|matcher| matcher.compute_mask().unwrap());
@@ -227,6 +239,7 @@ mod tests {
                 }
             }
         }
+
         compared
     }
 

@@ -60,6 +60,7 @@ impl Matcher {
         if self.allowed.iter().all(|word| *word == 0) {
             return Err(self.error(&NO_TOKEN));
         }
+
         Ok(&self.allowed)
     }
 
@@ -83,6 +84,7 @@ impl Matcher {
         if self.is_over() {
             return Ok(vec![]);
         }
+
         let start = Instant::now();
         let mut tokens = self.parser.compute_ff_tokens();
         tokens.truncate(most);
@@ -91,6 +93,7 @@ impl Matcher {
         if let Some(taken) = self.costs.taken.last_mut() {
             *taken += start.elapsed();
         }
+
         Ok(tokens)
     }
 

@@ -64,6 +64,7 @@ impl PlainTokens {
         let masks = masks(&words, trie.alloc_token_set());
         let mut nodes = vec![];
         children(&words, 0, 0, &mut nodes);
+
         // The sentinel marks the end of the tokens for a node whose subtree is last.
         let end = nodes.len() as u32;
         let first = words.len() as u32;

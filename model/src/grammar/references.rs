@@ -47,6 +47,7 @@ pub(super) fn resolve(schema: &mut Value) -> Result<(), GrammarFault> {
     let mut names = Names::default();
     let mut references = vec![];
     names.ids.insert(String::new(), vec![]);
+
     // Draft 4 has `id` in place of `$id`.
     let draft4 = schema["$schema"]
         .as_str()
@@ -61,6 +62,7 @@ pub(super) fn resolve(schema: &mut Value) -> Result<(), GrammarFault> {
     let mut aliases: Vec<(Path, String)> = vec![];
     for reference in &references {
         let target = target(schema, &names, reference)?;
+
         // The library would split a segment at its slash, and would take the pointer `#/` for the
         // root.
         let readable = target.iter().all(|segment| !segment.contains('/')) && target != [""];
@@ -75,6 +77,7 @@ pub(super) fn resolve(schema: &mut Value) -> Result<(), GrammarFault> {
             *place = Value::String(pointer);
         }
     }
+
     // The copies are made last, because the references in them must be replaced first.
     for (target, name) in aliases {
         let copy = at(schema, &target).cloned().unwrap_or_default();
@@ -82,6 +85,7 @@ pub(super) fn resolve(schema: &mut Value) -> Result<(), GrammarFault> {
             definitions.insert(name, copy);
         }
     }
+
     Ok(())
 }
 
@@ -99,6 +103,7 @@ fn alias(schema: &Value, aliases: &mut Vec<(Path, String)>, target: Path) -> Str
     if let Some((_, name)) = aliases.iter().find(|(known, _)| *known == target) {
         return name.clone();
     }
+
     let free = |name: &String| {
         schema["$defs"].get(name.as_str()).is_none()
             && aliases.iter().all(|(_, known)| known != name)
@@ -166,6 +171,7 @@ impl Collector<'_> {
                 }
             }
         }
+
         for keyword in ["$anchor", "$dynamicAnchor"] {
             if let Some(anchor) = keywords.get(keyword).and_then(Value::as_str) {
                 self.names
@@ -173,6 +179,7 @@ impl Collector<'_> {
                     .insert((resource.clone(), anchor.to_owned()), path.clone());
             }
         }
+
         if let Some(Value::String(text)) = keywords.get("$ref") {
             path.push("$ref".to_owned());
             let reference = Reference {
@@ -184,6 +191,7 @@ impl Collector<'_> {
             self.references.push(reference);
             path.pop();
         }
+
         for (name, value) in keywords {
             if VALUES.contains(&&**name) {
                 continue;
@@ -199,6 +207,7 @@ impl Collector<'_> {
                 value => self.within(name, value, path, &base, &resource)?,
             }
         }
+
         Ok(())
     }
 
@@ -230,6 +239,7 @@ fn joined(base: &str, uri: &str) -> String {
     if has_scheme || base.is_empty() {
         return uri.to_owned();
     }
+
     // The end of `scheme://authority`, which an absolute path keeps.
     let authority = base.find("//").map_or(0, |at| {
         base[at + 2..]
@@ -239,6 +249,7 @@ fn joined(base: &str, uri: &str) -> String {
     if uri.starts_with('/') {
         return format!("{}{uri}", &base[..authority]);
     }
+
     let folder = base.rfind('/').map_or(0, |slash| slash + 1).max(authority);
     let slash = if folder == base.len() && !base.ends_with('/') && folder > 0 {
         "/"
@@ -282,6 +293,7 @@ fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, 
     if fragment.is_empty() {
         return Ok(target);
     }
+
     // A fragment that does not start with a slash is the name of an anchor and not a pointer.
     let Some(pointer) = fragment.strip_prefix('/') else {
         let anchor = names.anchors.get(&(target, fragment.clone())).cloned();
@@ -291,6 +303,7 @@ fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, 
             ))
         });
     };
+
     for segment in pointer.split('/') {
         let segment = unescaped(segment).map_err(fault)?;
         let here = at(schema, &target).unwrap_or(&Value::Null);
@@ -308,8 +321,10 @@ fn target(schema: &Value, names: &Names, reference: &Reference) -> Result<Path, 
                 "leads to nothing, because #{place} has no {segment:?}"
             )));
         }
+
         target.push(segment);
     }
+
     match at(schema, &target) {
         Some(Value::Object(_) | Value::Bool(_)) => Ok(target),
         _ => Err(fault("leads to a value that is not a schema".to_owned())),
@@ -349,6 +364,7 @@ fn percent_decoded(text: &str) -> Result<String, String> {
             bytes.push(*byte);
             continue;
         }
+
         let digits = after
             .get(..2)
             .and_then(|digits| std::str::from_utf8(digits).ok());
@@ -359,6 +375,7 @@ fn percent_decoded(text: &str) -> Result<String, String> {
         );
         rest = &after[2..];
     }
+
     String::from_utf8(bytes).map_err(|_| "has percent escapes that are not UTF-8".to_owned())
 }
 
@@ -380,6 +397,7 @@ fn unescaped(segment: &str) -> Result<String, String> {
         decoded.push(c);
         decoded += &part[1..];
     }
+
     Ok(decoded)
 }
 
@@ -464,11 +482,13 @@ mod tests {
             (&schema["$ref"], &schema["$defs"]["a-b"]["const"]),
             (&"#/$defs/a-b".into(), &1.into())
         );
+
         // Both spellings exist, and one of the copies refers to the other schema.
         let both = r##"{"$defs": {"a/b": {"items": {"$ref": "#/$defs/a~1b"}}, "a~1b": {}}, "$ref": "#/$defs/a~1b"}"##;
         let schema = resolved(both).unwrap();
         assert_eq!(schema["$ref"], "#/$defs/a-b");
         assert_eq!(schema["$defs"]["a-b"]["items"]["$ref"], "#/$defs/a-b");
+
         // A key that is empty at the root, which is not the root.
         let schema = resolved(r##"{"": {"const": 1}, "$ref": "#/"}"##).unwrap();
         let name = schema["$ref"].as_str().unwrap().rsplit_once('/').unwrap().1;

@@ -32,6 +32,7 @@ fn within(schema: &Value, place: &str) -> Result<(), GrammarFault> {
             .into_iter()
             .try_for_each(|(i, value)| within(value, &format!("{place}/{i}")));
     };
+
     keys(keywords, place)?;
     for (name, value) in keywords {
         let place = format!("{place}/{}", escaped(name));
@@ -47,6 +48,7 @@ fn within(schema: &Value, place: &str) -> Result<(), GrammarFault> {
             value => within(value, &place)?,
         }
     }
+
     Ok(())
 }
 
@@ -82,17 +84,20 @@ fn keys(keywords: &Map<String, Value>, place: &str) -> Result<(), GrammarFault> 
         .get("required")
         .and_then(Value::as_array)
         .map_or(0, Vec::len) as u64;
+
     // Keys under `required` and `properties` occur once, because the library writes each of them at
     // its own place.
     let patterns = keywords.get("patternProperties").and_then(Value::as_object);
     let free = patterns.is_some_and(|patterns| !patterns.is_empty())
         || keywords.get("additionalProperties") != Some(&Value::Bool(false));
+
     // If one free key is enough, a text that repeats it still has that key.
     if free && least > required + 1 {
         return Err(GrammarFault::Keys {
             place: place.to_owned(),
         });
     }
+
     Ok(())
 }
 

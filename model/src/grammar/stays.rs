@@ -156,6 +156,7 @@ impl StayCache {
                 ends = middle;
             }
         }
+
         stays
     }
 
@@ -171,6 +172,7 @@ impl StayCache {
         if let Some(known) = self.after_one.get(&state) {
             return *known;
         }
+
         let firsts = &self.characters[0][0];
         let after = firsts.iter().map(|byte| {
             lexer
@@ -201,17 +203,20 @@ impl StayCache {
         if characters >= known.ends {
             return Some(false);
         }
+
         let after = self.after(lexer, state)?;
         let stays = self.all(lexer, &after, characters - 1)?;
         if self.bounds.len() <= state.as_usize() {
             self.bounds.resize(state.as_usize() + 1, UNKNOWN);
         }
+
         let bounds = &mut self.bounds[state.as_usize()];
         if stays {
             bounds.stays = bounds.stays.max(characters);
         } else {
             bounds.ends = bounds.ends.min(characters);
         }
+
         Some(stays)
     }
 
@@ -239,6 +244,7 @@ impl StayCache {
         if let Some(after) = self.after.get(&state) {
             return Some(after.clone());
         }
+
         // The table is moved out during the call, because `after_each` borrows `self` to count the
         // effort.
         let characters = std::mem::take(&mut self.characters);
@@ -268,6 +274,7 @@ impl StayCache {
             }
             all.extend(states);
         }
+
         unique(&mut all);
         Some(Successors::States(all.into()))
     }
@@ -316,6 +323,7 @@ fn step(
             after.push(next);
         }
     }
+
     unique(&mut after);
     Some(after)
 }

@@ -34,6 +34,7 @@ impl Tokens {
                 is_token[usize::from(byte)] = true;
             }
         }
+
         let trie = TokTrie::from(&TokRxInfo::new(vocab, INVALID_TOKEN), &words);
         let end: Vec<u32> = end.iter().copied().filter(|id| *id < vocab).collect();
         let trie = if end.is_empty() {

@@ -62,6 +62,7 @@ impl<'a> Merge<'a> {
                 );
             }
         }
+
         Ok(Merge { model, sums })
     }
 
@@ -128,12 +129,14 @@ impl<'a> Merge<'a> {
             projections: 1,
             ..MergeStats::default()
         };
+
         // Rows are added as a whole, so a block ends at the end of a row.
         for block in blocks(range.clone(), (BLOCK / row).max(1) * row) {
             let mut bytes = self.model.files.data(&block)?;
             change += sum.add((block.start - range.start) / row, &mut bytes, &file.path)?;
             sink(&bytes)?;
         }
+
         Ok(change)
     }
 }

@@ -42,21 +42,25 @@ pub fn write_lora<E: From<Error>>(
     let Some(adapter) = &outline.adapter else {
         return sink(&head(outline, 0.0, &[]).bytes());
     };
+
     let fault = |fault: MergeFault| Error::Merge {
         path: adapter.path.clone(),
         fault: Box::new(fault),
     };
     let alpha = adapter.alpha as f32;
     let tensors = tensors(outline, adapter);
+
     // Check everything before the first byte is written.
     for tensor in &tensors {
         tensor.check(alpha).map_err(fault)?;
     }
+
     sink(&head(outline, alpha, &tensors).bytes())?;
     for tensor in &tensors {
         write_tensor(tensor.factors.a_times(tensor.ratio(alpha)), &mut sink)?;
         write_tensor(tensor.b(outline), &mut sink)?;
     }
+
     Ok(())
 }
 
@@ -98,6 +102,7 @@ fn tensors<'a>(outline: &Outline, adapter: &'a Adapter) -> Vec<LoraTensor<'a>> {
             }
         }
     }
+
     found
 }
 
@@ -155,6 +160,7 @@ impl LoraTensor<'_> {
         let permuted = |pairing: RopePairing| is_permuted(pairing, self.projection);
         let rank = self.factors.rank as usize;
         let dim = here.head_dim as usize;
+
         // A model folder keeps the original order, while GGUF files of the llama family permute it.
         if there.is_some_and(|there| permuted(there.pairing)) && !permuted(here.pairing) {
             in_pairs(&self.factors.b, rank, dim)

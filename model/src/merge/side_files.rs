@@ -35,12 +35,14 @@ impl SideFiles {
         let Files::Folder(folder) = files else {
             return Ok(others);
         };
+
         let shards: Vec<&str> = folder.shards().map(|(name, _)| name).collect();
         for name in names(&folder.path)? {
             let shown = name.to_string_lossy().into_owned();
             if shown.starts_with('.') || shards.contains(&shown.as_str()) {
                 continue;
             }
+
             let along = name.to_str().is_some_and(|name| goes_along(name, &shards));
             if along && is_file(&folder.path.join(&name))? {
                 others.copied.push(shown);
@@ -48,6 +50,7 @@ impl SideFiles {
                 others.left.push(shown);
             }
         }
+
         Ok(others)
     }
 }

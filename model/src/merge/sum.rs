@@ -106,11 +106,13 @@ impl<'a> MergedSum<'a> {
                 .flat_map(|thread| thread.join().expect("adding rows does not panic"))
                 .collect()
         });
+
         // The statistics are added in the order of rows, because sums of floats depend on it.
         let mut sum = MergeStats::default();
         for (row, change) in (first..).zip(changes) {
             sum += change.map_err(|bad| self.error(row, bad, path))?;
         }
+
         Ok(sum)
     }
 
@@ -138,6 +140,7 @@ impl<'a> MergedSum<'a> {
         {
             change += self.add_one(i, bytes, *added)?;
         }
+
         Ok(change)
     }
 
@@ -146,15 +149,18 @@ impl<'a> MergedSum<'a> {
         if !weight.is_finite() {
             return Err(BadValue::Weight(i, weight));
         }
+
         // The weight is left alone, because adding 0 to -0 would change its sign.
         if added == 0.0 {
             return Ok(MergeStats::default());
         }
+
         let sum = weight + added;
         let written = self.wide.write(sum, bytes);
         if !written.is_finite() {
             return Err(BadValue::Sum(i, sum));
         }
+
         Ok(MergeStats {
             projections: 0,
             added: added * added,

@@ -30,6 +30,7 @@ pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<Option<String>, Fa
     if let Some(byte) = (b' '..=b'~').find(|byte| !has(byte)) {
         return Err(Fault::NoByte(byte));
     }
+
     let missing: Vec<u8> = utf8().filter(|byte| !has(byte)).collect();
     Ok(missing.first().map(|first| {
         let count = missing.len();

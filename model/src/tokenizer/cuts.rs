@@ -255,6 +255,7 @@ mod tests {
             let starts: Vec<usize> = parts.into_iter().map(|(_, start)| start).collect();
             assert_eq!(starts, [0, text.len() - 2, text.len() - 1], "{component}");
         }
+
         let spaced = parts(bytes, "a b").unwrap();
         assert_eq!(
             spaced,

@@ -91,6 +91,7 @@ impl Expression {
                 how: MatchKind::Digits(*part),
             });
         }
+
         let regex = compile(&text)?;
         let run = RUNS
             .iter()
@@ -102,6 +103,7 @@ impl Expression {
                 compile(&format!("{head}|(\\s+)")).ok()?,
             ))
         });
+
         // An expression that can match an empty text follows other rules, so it is not rewritten.
         match run.filter(|(head, _)| matches!(head.is_match(""), Ok(false))) {
             Some((_, regex)) => Ok(Expression {
@@ -169,6 +171,7 @@ impl Expression {
             at = place.end() - back;
             found.push((place.start(), at));
         }
+
         Ok(found)
     }
 
@@ -183,10 +186,12 @@ impl Expression {
     ) -> Result<usize, fancy_regex::Error> {
         let last = place.as_str().chars().next_back().map_or(0, char::len_utf8);
         let may = place.end() < text.len() && last < place.as_str().len();
+
         // Most matches are words, which need no second search for the group.
         if !may || !place.as_str().chars().all(char::is_whitespace) {
             return Ok(0);
         }
+
         let groups = self.regex.captures_from_pos(text, at)?;
         Ok(groups
             .and_then(|groups| groups.get(run))
@@ -247,9 +252,11 @@ impl Pattern for &Expression {
             parts.push(((start, end), true));
             last = end;
         }
+
         if last != text.len() || text.is_empty() {
             parts.push(((last, text.len()), false));
         }
+
         Ok(parts)
     }
 }
@@ -335,6 +342,7 @@ mod tests {
                     "{expression} {text:?}"
                 );
             }
+
             let long = format!("x {}", "7".repeat(300_001));
             assert_eq!(
                 ours.matches(&long).unwrap().len(),

@@ -63,6 +63,7 @@ pub(crate) fn read(directory: &Directory) -> Result<Vocabulary, Fault> {
     let Some(model) = tables.text("tokenizer.ggml.model")? else {
         return tables.wrong("tokenizer.ggml.model", "a string");
     };
+
     match SCORED.iter().find(|scored| scored.name == model) {
         Some(scored) => scores(tables, scored),
         None if model == "gpt2" => merges(tables, tables.text("tokenizer.ggml.pre")?),
@@ -78,6 +79,7 @@ fn scores(tables: &VocabularyTables<'_>, scored: &Scored) -> Result<Vocabulary, 
         let expected = "an array that says which tokens are bytes and which are control tokens";
         return tables.wrong("tokenizer.ggml.token_type", expected);
     };
+
     let model = sentencepiece::read::read(tables, scored.kind, &tokens, &types, scored.unknown)?;
     let pieces =
         std::iter::zip(&tokens, &types).map(|(t, kind)| sentencepiece::read::piece(t, *kind));
@@ -167,6 +169,7 @@ fn encoder(
     if let Some(normalizer) = normalizer(pre).map_err(library)? {
         encoder.with_normalizer(Some(normalizer)).map_err(library)?;
     }
+
     let added = std::iter::zip(tokens, types)
         .filter(|(_, kind)| matches!(**kind, CONTROL | USER_DEFINED))
         .map(|(text, kind)| AddedToken::from(*text, *kind == CONTROL).normalized(false));

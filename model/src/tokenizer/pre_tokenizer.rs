@@ -265,6 +265,7 @@ mod tests {
         if pre.spelling == TokenSpelling::Bytes {
             steps.0.pop();
         }
+
         let mut string = PreTokenizedString::from(text);
         steps.pre_tokenize(&mut string).unwrap();
         let splits = string.get_splits(OffsetReferential::Original, OffsetType::Byte);

@@ -97,6 +97,7 @@ fn spelled_in(directory: &Directory) -> Vec<u32> {
     let Some(Value::Array(tokens)) = directory.metadata.get("tokenizer.ggml.tokens") else {
         return vec![];
     };
+
     let types = types(directory, tokens.len()).ok().flatten();
     let special = |id: usize| {
         types
@@ -122,6 +123,7 @@ pub(crate) fn spelled(tokens: &[(u32, &str, bool)]) -> Vec<u32> {
     let has = |token: &str| found.iter().any(|(_, found)| *found == token);
     let end_is_a_channel =
         (has("<|call|>") || has("<|calls|>")) && (has("<|return|>") || has("<|flush|>"));
+
     // gpt-oss and solar-open end parts of a reply with `<|end|>`; in gemma4 `</s>` is a tag like
     // others.
     let means_more = |token: &str| match token {

@@ -117,10 +117,12 @@ impl<'a> TextStream<'a> {
         if self.ended.is_some() {
             return String::new();
         }
+
         if self.end_tokens.contains(&token) {
             self.ended = Some(TextEnding::EndToken(token));
             return self.rest();
         }
+
         let text = self
             .stream
             .as_mut()
@@ -168,6 +170,7 @@ impl<'a> TextStream<'a> {
             self.ended = Some(TextEnding::StopString(stop));
             return text;
         }
+
         let rest = self
             .held
             .split_off(self.held.len() - self.stops.begun(&self.held));
@@ -299,6 +302,7 @@ mod tests {
         };
         assert_eq!(ending(&[2, 9], &[]).0, ["a", "b", "\u{fffd}", "", ""]);
         assert_eq!(ending(&[2, 9], &[]).1, Some(TextEnding::EndToken(2)));
+
         // A stop string before it comes first.
         assert_eq!(
             ending(&[2], &["\u{fffd}"]).1,

@@ -144,6 +144,7 @@ fn without_control(
     let mut entries: Vec<(String, f64)> = model.iter().cloned().collect();
     let last = (0..entries.len()).rev().find(|id| !is_control(*id))?;
     let other = entries[last].0.clone();
+
     // One behind it would be found in its place, and is not needed here.
     entries.truncate(last.max(unknown.unwrap_or(0)) + 1);
     let control = entries
@@ -154,6 +155,7 @@ fn without_control(
     for (_, entry) in control {
         entry.0.clone_from(&other);
     }
+
     Unigram::from(entries, unknown, model.byte_fallback()).ok()
 }
 
@@ -198,6 +200,7 @@ mod tests {
         let printed = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{printed}");
         assert!(!printed.contains("SETTING"), "{printed}");
+
         // It ran, and was not filtered out.
         assert!(
             printed.contains("in another thread") && printed.contains("behind it"),

@@ -62,6 +62,7 @@ impl<'a> VocabularyTables<'a> {
         let Some(mut types) = types(self.directory, tokens.len())? else {
             return Ok(None);
         };
+
         let special = |kind: i64| matches!(kind, CONTROL | USER_DEFINED);
         let all = (0..)
             .zip(tokens)
@@ -75,6 +76,7 @@ impl<'a> VocabularyTables<'a> {
         for id in markers.chain(ends) {
             types[id as usize] = CONTROL;
         }
+
         Ok(Some(types))
     }
 
@@ -85,6 +87,7 @@ impl<'a> VocabularyTables<'a> {
         let Some(Value::Array(values)) = self.get(key) else {
             return self.wrong(key, expected);
         };
+
         // Adding 0 makes -0 to 0, so that the two are the same score.
         let scores = values
             .values()

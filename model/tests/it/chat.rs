@@ -56,6 +56,7 @@ fn a_variable_takes_the_place_of_a_token_of_the_model() {
 fn renders_what_transformers_renders() {
     let path = folder().join("rendered.json");
     let text = std::fs::read_to_string(path).unwrap();
+
     // Once with the order of keys in the file, and once for everything else.
     let ordered: Vec<Value> = serde_json::from_str(&text).unwrap();
     let cases: Vec<Json> = serde_json::from_str(&text).unwrap();
@@ -221,6 +222,7 @@ fn refuses_with_a_line() {
         let error = of(text);
         assert!(error.starts_with(wanted), "{text}: {error}");
     }
+
     let marked = messages("[{\"role\": \"user\", \"content\": \"\u{fdd1}\"}]");
     let conversation = Conversation {
         messages: marked,

@@ -34,6 +34,7 @@ pub(crate) fn model(arch: &str) -> File {
     ] {
         file = file.pair(&key(name), Val::U32(n));
     }
+
     file = zeros(file, "token_embd.weight", &[16, 5]);
     file = zeros(file, "output_norm.weight", &[16]);
     for layer in 0..2 {
@@ -61,6 +62,7 @@ pub(crate) fn model(arch: &str) -> File {
             }
         }
     }
+
     file
 }
 
@@ -102,6 +104,7 @@ fn fills_in_defaults() {
             file = zeros(file.without(&name), &name, &[16, 16]);
         }
     }
+
     let model = Model::open(&file.save("defaults.gguf")).unwrap();
     assert_eq!(
         (
@@ -326,6 +329,7 @@ fn windows_are_between_layers_without() {
         })
         .collect();
     assert_eq!(found, wanted);
+
     // A window as long as the context is none; the rotary base stays.
     let short = Hyperparameters {
         context: 512,

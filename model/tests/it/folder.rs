@@ -60,6 +60,7 @@ fn texts_have_the_tokens_of_the_gguf_file() {
         of(&crate::repository("tests/data/rustdoc-7m-F16.gguf")),
         of(folder.path()),
     );
+
     // The converter of llama.cpp lets texts begin with BOS; the folder, which has no post-processor, does not.
     assert_eq!((ours.bos(), theirs.bos()), (Some(0), None));
     for text in TEXTS {
@@ -73,6 +74,7 @@ fn texts_have_the_tokens_of_the_gguf_file() {
         let places = theirs.encode_places(text).unwrap();
         assert_eq!(places, ours.encode_places(text).unwrap(), "{text:?}");
         assert!(places.iter().map(|(id, _)| *id).eq(ids));
+
         // No byte is of no token: white space neither.
         assert_eq!(places.first().map_or(0, |(_, at)| at.start), 0);
         assert!(
@@ -87,6 +89,7 @@ fn texts_have_the_tokens_of_the_gguf_file() {
             "{text:?}"
         );
     }
+
     assert_eq!(ours.eos(), theirs.eos());
     for id in 0..4096 {
         assert_eq!(ours.piece(id), theirs.piece(id), "{id}");
@@ -113,6 +116,7 @@ fn the_folder_is_the_model_of_the_gguf_file() {
         ];
         assert_eq!(x == y, !permuted(&b.name), "{}", b.name);
     }
+
     // A part of a vector, which is converted as it is read.
     let norm = &b.weights.norm.range;
     let whole = model.files.data(norm).unwrap();
@@ -148,6 +152,7 @@ impl Tiny {
         for name in ["model.embed_tokens", "lm_head"] {
             add(format!("{name}.weight"), &[10, 16]);
         }
+
         add("model.norm.weight".into(), &[16]);
         for l in 0..2 {
             let mut layer =
@@ -158,9 +163,11 @@ impl Tiny {
                     layer(&format!("self_attn.{name}_proj.bias"), &[n]);
                 }
             }
+
             for (name, n, k) in [("gate", 24, 16), ("up", 24, 16), ("down", 16, 24)] {
                 layer(&format!("mlp.{name}_proj.weight"), &[n, k]);
             }
+
             layer("input_layernorm.weight", &[16]);
             layer("post_attention_layernorm.weight", &[16]);
             if family == "qwen3" {
@@ -168,6 +175,7 @@ impl Tiny {
                 layer("self_attn.k_norm.weight", &[8]);
             }
         }
+
         Tiny {
             folder: tempfile::tempdir().unwrap(),
             config,
@@ -310,6 +318,7 @@ fn several_files_are_one_model() {
             several.files.data(&b.range).unwrap()
         );
     }
+
     let norm = "model.norm.weight";
     let cases = [
         (
@@ -332,6 +341,7 @@ fn several_files_are_one_model() {
     for (file, wanted) in cases {
         assert_eq!(map(Some((norm, file))).as_deref(), Some(wanted));
     }
+
     tiny.shard("b.safetensors", |name| {
         second(name) || name == "lm_head.weight"
     });
@@ -446,6 +456,7 @@ fn refuses_what_it_does_not_know() {
     for (tiny, wanted) in cases {
         assert_eq!(tiny.save().open().err().as_deref(), Some(wanted));
     }
+
     let old = llama().tensor(
         "model.layers.0.self_attn.rotary_emb.inv_freq",
         Dtype::F32,
@@ -507,6 +518,7 @@ fn refuses_damaged_files() {
     for (error, wanted) in cases {
         assert!(error.starts_with(wanted), "{error}, not {wanted}");
     }
+
     let empty = tempfile::tempdir().unwrap();
     let error = Model::open(empty.path()).unwrap_err().to_string();
     assert!(error.ends_with(
@@ -590,6 +602,7 @@ fn a_template_for_tools_comes_before_the_default_where_there_are_tools() {
         .unwrap();
         assert_eq!(texts(&model), ["b", "a"], "{file}");
     }
+
     fs::write(tiny.path("chat_template.jinja"), "c").unwrap();
     assert_eq!(
         texts(&model),
@@ -684,6 +697,7 @@ fn scaling_of_llama_3_is_read() {
     let Some(RopeFactors::Fixed(factors)) = outline.rope_factors else {
         panic!()
     };
+
     let wanted = LLAMA_3;
     assert!(
         factors

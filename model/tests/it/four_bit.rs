@@ -81,6 +81,7 @@ fn folder(change: impl Fn(&mut support::Tensor)) -> (Tiny, Vec<Vec<u8>>) {
             tensors.extend(packed.tensors(&format!("model.layers.{layer}.mlp.{module}"), &VALUES));
         }
     }
+
     tensors.iter_mut().for_each(change);
     tensors.retain(|tensor| !tensor.name.is_empty());
     support::write(&tiny.path("model.safetensors"), &tensors);
@@ -107,6 +108,7 @@ fn weights_are_those_that_numpy_unpacks() {
     for ((weight, wanted), codes) in matrices.iter().zip(wanted).zip(codes) {
         let bytes = model.files.data(&weight.range).unwrap();
         assert_eq!(format!("{:016x}", fnv(&bytes)), wanted, "{}", weight.name);
+
         // Parts that begin and end within a number, a block and a row.
         for (first, last) in [
             (0, 1),
@@ -121,6 +123,7 @@ fn weights_are_those_that_numpy_unpacks() {
                 .unwrap();
             assert_eq!(part, bytes[first..last], "{} from {first}", weight.name);
         }
+
         assert_eq!(
             model.files.nf4(&weight.range).unwrap().unwrap().packed,
             codes,
@@ -128,6 +131,7 @@ fn weights_are_those_that_numpy_unpacks() {
             weight.name
         );
     }
+
     let formats = layer_formats(&model.outline)
         .into_iter()
         .collect::<Vec<_>>();
@@ -228,6 +232,7 @@ fn damaged_folders_are_refused() {
             format!("M: tensor \"model.layers.1.mlp.up_proj.weight\" {wanted}")
         );
     }
+
     // Without its settings it is bytes, which no kernel reads.
     let found = changed(".quant_state.bitsandbytes__nf4", removed);
     let wanted =
@@ -269,6 +274,7 @@ fn other_quantizations_are_refused_by_name() {
             format!("M/config.json: key \"quantization_config.{key}\" is {wanted}{instead}");
         assert_eq!(found, wanted);
     }
+
     let int8 = Tiny::new("llama").tensor("model.layers.0.mlp.up_proj.weight", Dtype::I8, &[24, 16]);
     let wanted = "M: tensor \"model.layers.0.mlp.up_proj.weight\" is I8; supported: F32, F16, BF16";
     assert_eq!(int8.save().open().unwrap_err(), wanted);

@@ -34,6 +34,7 @@ fn reads_what_was_written() {
     let Value::Array(names) = &directory.metadata["names"] else {
         panic!("no array")
     };
+
     assert_eq!(names.strings().unwrap().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(names.values().next(), Some(Value::String("a".into())));
     assert_eq!(
@@ -144,6 +145,7 @@ fn refuses_wrong_metadata() {
     for (key, value, message) in cases {
         assert_eq!(fault(&sample().pair(key, value.clone()).bytes()), *message);
     }
+
     let mut twice = sample();
     twice.pairs.push(("flag".into(), Val::Bool(false)));
     assert_eq!(fault(&twice.bytes()), "key \"flag\" appears twice");
@@ -224,6 +226,7 @@ fn survives_mutations() {
         .map(|t| t.range.start)
         .min()
         .unwrap();
+
     // The vocabulary's thousands of strings are all alike; the fields around them are not.
     let places: Vec<usize> = (0..1200).chain(end - 2200..end).collect();
     let mut state = 1u64;
@@ -253,8 +256,10 @@ fn survives_mutations() {
             Ok(directory) => assert!(directory.tensors.values().all(|t| t.range.end <= len)),
             Err(fault) => refused += usize::from(!fault.to_string().is_empty()),
         }
+
         bytes[at..at + new.len()].copy_from_slice(&original[at..at + new.len()]);
     }
+
     assert!(refused > 100, "only {refused} mutations were refused");
 }
 
@@ -335,6 +340,7 @@ fn says_what_a_path_is() {
                 .success()
         );
     }
+
     let wanted = "is a pipe; a model is mapped into memory, so write it to a file first";
     assert_eq!(refusal(&pipe), format!("{} {wanted}", pipe.display()));
     assert_eq!(

@@ -43,6 +43,7 @@ fn a_fused_tensor_is_one() {
     let outline = family("phi3").outline;
     let classes = info::classes(&outline);
     let class = |name: &str| classes.iter().find(|class| class.name == name).unwrap();
+
     // Rows of 256 weights, 8 blocks of 34 bytes; two layers.
     for (name, rows) in [
         ("attn_qkv.weight", 512),
@@ -57,6 +58,7 @@ fn a_fused_tensor_is_one() {
         );
         assert_eq!(class.formats.values().sum::<usize>(), 2, "{name}");
     }
+
     assert!(
         classes
             .iter()

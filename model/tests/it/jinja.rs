@@ -37,6 +37,7 @@ fn render(template: &str, variables: &BTreeMap<String, Value>) -> Result<String,
             _ => conversation.more.push((name.clone(), value.clone())),
         }
     }
+
     template
         .render(&conversation, Then::End)
         .map(|rendered| rendered.text)
@@ -76,6 +77,7 @@ fn random_templates_never_render_differently() {
             (Err(_), None) => {}
         }
     }
+
     assert!(rejected * 20 < random.len(), "{rejected} are rejected");
 }
 

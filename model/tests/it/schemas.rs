@@ -52,6 +52,7 @@ fn walk(
         if matcher.is_over() {
             break;
         }
+
         let bits = matcher
             .allowed()
             .map_err(|error| format!("{error} behind {:?}", tokenizer.decode(&ids)))?
@@ -63,6 +64,7 @@ fn walk(
         let closing =
             |id: &&u32| matches!(text(id).as_str(), "}" | "\"" | "]" | ",") || text(id).is_empty();
         let closers: Vec<u32> = allowed.iter().filter(closing).copied().collect();
+
         // Free texts would go on for long.
         let from = if !closers.is_empty() && (step > 60 || draw.below(3) > 0) {
             &closers
@@ -72,10 +74,12 @@ fn walk(
         if from.is_empty() {
             return Ok((tokenizer.decode(&ids), false));
         }
+
         let id = *draw.one(from);
         matcher.take(id).map_err(|error| error.to_string())?;
         ids.push(id);
     }
+
     Ok((tokenizer.decode(&ids), matcher.is_over()))
 }
 
@@ -123,26 +127,31 @@ fn object(draw: &mut Draw, depth: usize) -> Value {
             .collect();
         object.insert("properties".into(), properties.into());
     }
+
     let patterns: Map<String, Value> = (0..draw.below(3))
         .map(|_| (draw.one(&PATTERNS).0.to_owned(), schema(draw, depth - 1)))
         .collect();
     if !patterns.is_empty() {
         object.insert("patternProperties".into(), patterns.into());
     }
+
     match draw.below(6) {
         0 => {}
         1 => drop(object.insert("additionalProperties".into(), json!({"type": "boolean"}))),
         _ => drop(object.insert("additionalProperties".into(), json!(false))),
     }
+
     let required = draw.some(&KEYS);
     if !required.is_empty() && draw.below(2) == 0 {
         object.insert("required".into(), json!(required));
     }
+
     match draw.below(8) {
         0 => drop(object.insert("minProperties".into(), json!(1 + draw.below(2)))),
         1 => drop(object.insert("maxProperties".into(), json!(draw.below(3)))),
         _ => {}
     }
+
     object.into()
 }
 
@@ -154,6 +163,7 @@ fn valid(schema: &Value, value: &Value) -> bool {
     if schema.get("const").is_some_and(|wanted| wanted != value) {
         return false;
     }
+
     let right_type = match schema["type"].as_str() {
         None => true,
         Some("integer") => value.as_f64().is_some_and(|number| number.fract() == 0.0),
@@ -168,6 +178,7 @@ fn valid(schema: &Value, value: &Value) -> bool {
     let Value::Object(entries) = value else {
         return right_type && all;
     };
+
     let required = schema["required"].as_array().into_iter().flatten();
     let complete = required
         .filter_map(Value::as_str)
@@ -186,6 +197,7 @@ fn valid(schema: &Value, value: &Value) -> bool {
             named = true;
             right &= valid(property, value);
         }
+
         for (pattern, schema) in schema["patternProperties"]
             .as_object()
             .into_iter()
@@ -197,6 +209,7 @@ fn valid(schema: &Value, value: &Value) -> bool {
                 right &= valid(schema, value);
             }
         }
+
         right
             && (named
                 || schema
@@ -233,6 +246,7 @@ fn random_walks_end_in_texts_that_the_schema_allows() {
             }
         }
     }
+
     assert!(
         whole > 25,
         "{whole} texts were whole; rejected: {rejected:#?}"
@@ -288,6 +302,7 @@ fn the_only_text_of_a_schema_is_forced() {
             matcher.take(id).unwrap();
             ids.push(id);
         }
+
         let text = tokenizer.decode(&ids);
         assert_eq!(text.trim_end_matches("<|endoftext|>"), wanted, "{schema}");
     }
@@ -296,6 +311,7 @@ fn the_only_text_of_a_schema_is_forced() {
 #[test]
 fn objects_without_a_key_that_is_left_are_rejected() {
     let (_, compiler) = compiler();
+
     // The object arises from two schemas, of which neither is a dead end.
     let schema = r#"{"allOf": [
         {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
@@ -320,6 +336,7 @@ fn refused_end(schema: &str, text: &str) -> String {
         .unwrap();
     let mut matcher = grammar.matcher();
     let ids: Vec<u32> = tokenizer.encode(text).unwrap();
+
     // The tokenizer puts BOS in front.
     let ids: Vec<u32> = ids
         .into_iter()
@@ -333,6 +350,7 @@ fn refused_end(schema: &str, text: &str) -> String {
         }
         matcher.take(*id).unwrap();
     }
+
     String::new()
 }
 
@@ -359,6 +377,7 @@ fn a_key_has_one_spelling() {
     for (schema, text) in refused {
         assert_ne!(refused_end(schema, text), "", "{schema}: {text}");
     }
+
     let accepted = [
         (open, r#"{"a":1,"b":"x"}"#),
         (open, r#"{"\n\"\\":{"\t":"\r"}}"#),

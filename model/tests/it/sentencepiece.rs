@@ -209,6 +209,7 @@ fn merges_by_score_from_the_left() {
     for (text, ids) in cases {
         assert_eq!(tokenizer.encode(text).unwrap(), *ids, "{text:?}");
     }
+
     assert_eq!(tokenizer.encode_rest("aa").unwrap(), [260]);
     let places = [
         (258, 0..0),
@@ -263,6 +264,7 @@ fn texts_come_back_and_stream() {
             "{text:?}"
         );
     }
+
     let mut stream = tokenizer.stream();
     let pieces: Vec<String> = [259, 0xf0, 0x9f, 0xa6, 0x80, 257, 0xe2]
         .iter()

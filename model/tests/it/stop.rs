@@ -110,6 +110,7 @@ fn text_that_looks_like_it_does_not_end_one() {
         stop(&file(tags).without("tokenizer.ggml.token_type")),
         [0, 1, 2]
     );
+
     // Channels of one reply end with <|end|>, the reply with another token.
     let harmony = [
         ("<|end|>", CONTROL),

@@ -77,6 +77,7 @@ fn strings_have_the_tokens_that_were_found() {
         tokenizers.push((format!("own {name}"), own.literal()));
         tokenizers.push((format!("own {name} tokenizer.json"), of_folder(model)));
     }
+
     let strings = strings();
     assert_eq!((strings.len(), tokenizers.len()), (5000, 10));
     for (name, tokenizer) in tokenizers {

@@ -129,6 +129,7 @@ fn a_text_begins_as_llama_cpp_has_it() {
             "{pre:?}, add_bos_token {says:?}"
         );
     }
+
     // It crashes where a text is to begin with a token that the file does not name; here that is refused.
     let file = vocabulary("llama-bpe", &["ab"], &["a b"]);
     let error = open(&file, "begins.gguf").unwrap_err();
@@ -191,6 +192,7 @@ fn warns_where_a_file_does_not_say_how_to_cut() {
         "{:?}",
         silent.warnings()
     );
+
     // Digits are cut by three, as GPT-2's pattern does not.
     for tokenizer in [said, silent] {
         assert_eq!(tokenizer.encode("1234").unwrap(), [256, 51, 52]);
@@ -209,6 +211,7 @@ fn warns_of_bytes_without_a_token() {
             tokens[0xc0] = "nor this".into();
         }
     }
+
     let tokenizer = open(&file, "bytes.gguf").unwrap();
     let warning = "the vocabulary has no token for 1 of the bytes of UTF-8, the first of which is 0x03; texts lose them, as \
                    they do in transformers";

@@ -550,6 +550,7 @@ fn what_would_be_read_wrong_is_named() {
         let refused = open(&changed(base, std::slice::from_ref(&change)).to_string()).unwrap_err();
         assert!(refused.starts_with(&message), "{change:?}: {refused}");
     }
+
     let twice = bytes()
         .to_string()
         .replace("\"vocab\":{", "\"vocab\":{\"h\":3,");

@@ -106,11 +106,13 @@ impl Buffer {
         let Some(view) = &self.view else {
             return Ok(address);
         };
+
         let has = self.bytes() as u64;
         let needs = view.image.bytes();
         if has < needs {
             return Err(format!("its image has {needs} bytes, and the buffer {has}"));
         }
+
         let image = Image {
             address,
             ..view.image.clone()
@@ -208,6 +210,7 @@ impl Argument {
             at += field.bytes();
             fields.push(field);
         }
+
         pad_to(&mut fields, &mut at, align);
         fields.retain(|field| field.bytes() > 0);
         Argument(fields)

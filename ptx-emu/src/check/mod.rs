@@ -112,12 +112,14 @@ fn check_buffer(buffer: &Buffer) -> Result<(), CheckError> {
             contents.len()
         ));
     }
+
     if let Some(expected) = expected.filter(|expected| expected.bytes.len() != wanted) {
         return wrong(format!(
             "its expected contents have {} bytes, but the buffer has {wanted}",
             expected.bytes.len()
         ));
     }
+
     // `is_finite` also excludes NaN. No difference exceeds NaN, so such a tolerance would accept
     // everything.
     match expected
@@ -232,6 +234,7 @@ impl KeptContents {
         if let Some(known) = known.as_ref().filter(|known| ***known == bytes) {
             return known.clone();
         }
+
         let bytes = Arc::new(bytes);
         self.0
             .lock()
@@ -346,8 +349,10 @@ impl<'a> Check<'a> {
             );
             return Err(CheckError::Launch(what));
         }
+
         let lowest = AtomicU64::new(u64::MAX);
         let kept = KeptContents::default();
+
         // A schedule after one with a finding is skipped. The lowest such seed wins, so that the
         // report does not depend on which schedule finished first.
         let runs = self.seeds.clone().into_par_iter().map(|seed| {
@@ -395,6 +400,7 @@ impl<'a> Check<'a> {
         if given != wanted {
             return Err(CheckError::Count { given, wanted });
         }
+
         for (number, (param, arg)) in self.kernel.params.iter().zip(&self.args).enumerate() {
             let given = arg.bytes();
             let wanted = param.size;
@@ -406,12 +412,14 @@ impl<'a> Check<'a> {
                 });
             }
         }
+
         let variables = self.variables.iter().map(|(_, value)| value);
         let fields = self
             .args
             .iter()
             .chain(variables)
             .flat_map(|argument| &argument.0);
+
         // A pointer to a missing buffer would become the address 0 and show as a fault of the
         // kernel.
         let lost = |field: &&Field| matches!(field, Field::Pointer { buffer, .. } if *buffer >= self.buffers.len());
@@ -425,6 +433,7 @@ impl<'a> Check<'a> {
                 what,
             });
         }
+
         self.buffers.iter().try_for_each(check_buffer)
     }
 
@@ -458,6 +467,7 @@ impl<'a> Check<'a> {
             ..LaunchSite::default()
         };
         let deadline = Instant::now().checked_add(self.limit);
+
         // A profile of several schedules would count each instruction several times.
         let first = seed == self.seeds.start;
         let followed = self.followed.filter(|_| first);
@@ -480,6 +490,7 @@ impl<'a> Check<'a> {
         {
             return Err(CheckError::Launch(found.fault.what.clone()));
         }
+
         let left = |(number, (buffer, at)): (usize, (&Buffer, &u64))| {
             let (bytes, unwritten) = buffer.take(&memory, *at)?;
             Ok((kept.share(number, bytes), unwritten))
@@ -529,6 +540,7 @@ impl<'a> Check<'a> {
                     names.join(", ")
                 )));
             };
+
             // Fewer bytes are allowed, because the rest of the variable keeps its initial value.
             if bytes.len() as u64 > known.bytes {
                 return Err(wrong(format!(
@@ -537,6 +549,7 @@ impl<'a> Check<'a> {
                     bytes.len()
                 )));
             }
+
             if let Some(address) = self.module.address(memory, name)? {
                 memory.write(address, &bytes)?;
             }

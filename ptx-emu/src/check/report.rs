@@ -139,6 +139,7 @@ pub(super) fn report(check: &Check<'_>, runs: &[ScheduleRun]) -> CheckReport {
             }
         }
     }
+
     // Causes come before consequences among the findings of all blocks and schedules.
     findings.sort_by_key(|finding| finding.problem.rank());
     let notes = if findings.is_empty() {
@@ -186,6 +187,7 @@ pub(super) fn problems(check: &Check<'_>, run: &ScheduleRun) -> Vec<(Problem, u6
             .map(|found| (fault(&found.fault), found.blocks))
             .collect();
     }
+
     let buffers = check.buffers.iter().zip(&run.contents);
     buffers
         .filter_map(|(buffer, (bytes, _))| Some((judge(buffer, bytes)?, 0)))
@@ -236,6 +238,7 @@ fn notes(check: &Check<'_>, runs: &[ScheduleRun]) -> Vec<Note> {
     let Some(first) = runs.first() else {
         return Vec::new();
     };
+
     let each = check.buffers.iter().enumerate();
     let unwritten = each.clone().filter(|(_, buffer)| buffer.role == Role::Out);
     let unwritten = unwritten.filter_map(|(i, buffer)| {
@@ -248,6 +251,7 @@ fn notes(check: &Check<'_>, runs: &[ScheduleRun]) -> Vec<Note> {
             of,
         })
     });
+
     // Only one pair of schedules is reported per buffer, because all others repeat it.
     let differs = each.filter_map(|(i, buffer)| {
         runs.iter().find_map(|run| {
@@ -264,6 +268,7 @@ fn notes(check: &Check<'_>, runs: &[ScheduleRun]) -> Vec<Note> {
             races.push(race);
         }
     }
+
     let races = races
         .into_iter()
         .map(|race| Note::Race(Box::new(race.clone())));

@@ -60,6 +60,7 @@ pub(crate) fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(),
     if let Some(slot) = s.q {
         regs.set_pred(slot, mask, q);
     }
+
     Ok(())
 }
 

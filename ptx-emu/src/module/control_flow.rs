@@ -40,11 +40,13 @@ pub(crate) fn reaches(ops: &[Instruction], from: u32, to: u32) -> bool {
         if std::mem::replace(&mut seen[pc as usize], true) {
             continue;
         }
+
         left.extend(jumps(step));
         if falls(step) {
             left.push(pc + 1);
         }
     }
+
     false
 }
 
@@ -90,6 +92,7 @@ impl FlowGraph {
             }
             leader[i + 1] |= ends_block(step);
         }
+
         let starts: Vec<u32> = (0..ops.len())
             .filter(|i| leader[*i])
             .map(|i| i as u32)
@@ -100,7 +103,9 @@ impl FlowGraph {
             block += u32::from(leader[i] && i > 0);
             block_of[i] = block;
         }
+
         block_of[ops.len()] = starts.len() as u32;
+
         // A guarded exit does not end its block for all lanes, so it is not an exit of the graph.
         let leaves =
             |step: &Instruction| matches!(step.op, Op::Exit | Op::Return) && step.guard.is_none();
@@ -130,6 +135,7 @@ impl FlowGraph {
                 predecessors[*s as usize].push(b as u32);
             }
         }
+
         // The index after the last block represents the exit.
         let mut above: Vec<Option<u32>> = vec![None; exit + 1];
         above[exit] = Some(exit as u32);
@@ -139,6 +145,7 @@ impl FlowGraph {
                 self.settle(*last, &predecessors, &mut above);
             }
         }
+
         above.truncate(exit);
         above
             .into_iter()
@@ -149,12 +156,14 @@ impl FlowGraph {
     /// Computes the post-dominators of the blocks that reach `last` but no later exit.
     fn settle(&self, last: u32, predecessors: &[Vec<u32>], above: &mut [Option<u32>]) {
         let mut order = postorder(last, predecessors);
+
         // Blocks with a path to a later exit are settled already, and keep that exit.
         order.retain(|b| above[*b as usize].is_none());
         let mut rank = vec![0u32; above.len()];
         for (i, b) in order.iter().enumerate() {
             rank[*b as usize] = i as u32 + 1;
         }
+
         // The exits rank above all other blocks, so that `meet` walks towards them.
         (rank[last as usize], rank[above.len() - 1]) = (above.len() as u32, above.len() as u32 + 1);
         let mut changed = true;
@@ -203,6 +212,7 @@ fn postorder(root: u32, edges: &[Vec<u32>]) -> Vec<u32> {
             }
         }
     }
+
     order
 }
 

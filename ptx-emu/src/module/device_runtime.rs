@@ -27,11 +27,14 @@ pub(crate) fn linked(text: &str) -> Cow<'_, str> {
     if !FUNCTIONS.iter().any(|(name, _)| text.contains(name)) {
         return Cow::Borrowed(text);
     }
+
     let names = vector_names::names(text);
+
     // The errors are reported when the text is parsed again.
     let Ok(module) = parser::parse(text, &names) else {
         return Cow::Borrowed(text);
     };
+
     let found = |name: &str, defined| {
         let functions: &[ast::Entry<'_>] = &module.functions;
         functions
@@ -41,11 +44,13 @@ pub(crate) fn linked(text: &str) -> Cow<'_, str> {
     let needed = FUNCTIONS
         .iter()
         .filter(|(name, _)| found(name, false) && !found(name, true));
+
     // Definitions are appended, so that the lines of the text keep their numbers.
     let mut linked = text.to_string();
     for (_, definition) in needed {
         linked.push('\n');
         linked.push_str(definition);
     }
+
     Cow::Owned(linked)
 }

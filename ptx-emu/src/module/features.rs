@@ -353,6 +353,7 @@ impl Target {
                 version.0, version.1
             ));
         }
+
         let arch = name
             .strip_prefix("sm_")
             .or(name.strip_prefix("compute_"))
@@ -360,12 +361,14 @@ impl Target {
         let Some((_, least)) = TARGETS.iter().find(|(target, _)| *target == arch) else {
             return Err(format!("`{name}` is not a target that ptx-emu knows"));
         };
+
         if version < *least {
             return Err(format!(
                 "{name} needs .version {}.{} or later, the module says {}.{}",
                 least.0, least.1, version.0, version.1
             ));
         }
+
         // The suffix selects features of one architecture (`a`) or of a family (`f`). It is not
         // part of the number.
         let sm = arch.trim_end_matches(['a', 'f']);
@@ -386,8 +389,10 @@ pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<St
         let of_map = mods.contains(&".tensormap::generic") && need.1 == [".acquire"];
         let of_object = mods.contains(&".mbarrier_init") || mods.contains(&".tensormap::generic");
         let fence = opcode == "fence" && (of_map || need.1 == [".release"] && of_object);
+
         // A copy out of shared memory that does not stay in the block.
         let out_of = mods.contains(&".bulk_group") || mods.contains(&".shared::cluster");
+
         // Vectors of eight elements have more than 16 bytes, unless the elements have 16 bits.
         let narrow = [".b16", ".u16", ".s16", ".f16", ".bf16"]
             .iter()
@@ -407,6 +412,7 @@ pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<St
             target.name
         ));
     }
+
     if let Some(ty) = SPECIFIC_TYPES
         .iter()
         .find(|ty| opcode == "cvt" && mods.contains(ty))
@@ -417,6 +423,7 @@ pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<St
             target.name
         ));
     }
+
     let (_, suffixes, (major, minor), sm) = NEEDS.iter().filter(applies).find(lacking)?;
     let form = format!("{opcode}{}", suffixes.concat());
     Some(if target.sm < *sm {

@@ -131,6 +131,7 @@ impl Kernel {
         let Some(param) = self.params.get(number) else {
             return Vec::new();
         };
+
         let mut fields: Vec<Param> = Vec::new();
         for (offset, size) in crate::module::analysis::parameter_use::parameter_loads(&self.code) {
             // The loads come widest first. A narrower load inside a field reads a part of that
@@ -150,13 +151,16 @@ impl Kernel {
                 });
             }
         }
+
         fields.sort_by_key(|field| field.offset);
+
         // The uses are found by offsets from the start of all parameters, so the offsets change
         // only afterwards.
         let uses = crate::module::analysis::parameter_use::parameter_uses(&self.code, &fields);
         for field in fields.iter_mut() {
             field.offset -= param.offset;
         }
+
         fields.into_iter().zip(uses).collect()
     }
 
@@ -333,6 +337,7 @@ pub(crate) struct Statics {
 fn build(source: &SourceText<'_>) -> Result<Module, Vec<Error>> {
     let names = vector_names::names(source.text);
     let mut ast = parser::parse(source.text, &names)?;
+
     // An external declaration next to a definition would otherwise count as a second definition.
     forget_declared(&mut ast);
     let (target, mut errors) = target(&ast);
@@ -340,6 +345,7 @@ fn build(source: &SourceText<'_>) -> Result<Module, Vec<Error>> {
     let Some(target) = target.filter(|_| !ast.unusable) else {
         return Err(with_syntax(errors, &ast));
     };
+
     let doubles = doubles(&ast);
     let double = |name: &str| doubles.iter().any(|double| double.name == name);
     let mut broken = std::mem::take(&mut ast.broken);
@@ -349,11 +355,13 @@ fn build(source: &SourceText<'_>) -> Result<Module, Vec<Error>> {
             .filter(|double| !double.kernel)
             .map(|double| double.name),
     );
+
     // A name with two definitions is unknown to the kernels, because no caller can tell which is
     // meant.
     ast.functions.retain(|function| !double(function.name));
     let mut variables = std::mem::take(&mut ast.variables);
     variables.retain(|v| !double(v.name));
+
     // Memory identifies the variables of a module by this number, so it must be unique in the
     // process.
     let id = NEXT.fetch_add(1, Relaxed);
@@ -388,6 +396,7 @@ fn build(source: &SourceText<'_>) -> Result<Module, Vec<Error>> {
             kernels.push(Arc::new(kernel(entry, decoded, &statics)));
             continue;
         }
+
         errors.extend(own.iter().cloned());
         let name = entry.name.into();
         let params = decoded.params;
@@ -397,7 +406,9 @@ fn build(source: &SourceText<'_>) -> Result<Module, Vec<Error>> {
             errors: ParseErrors(source.reports(own)),
         });
     }
+
     let mut refused_functions = Vec::new();
+
     // A function that no kernel reaches was not decoded yet, but its errors must be reported as
     // well.
     for (number, function) in (0..).zip(&common.functions.defined) {
@@ -414,6 +425,7 @@ fn build(source: &SourceText<'_>) -> Result<Module, Vec<Error>> {
             });
         }
     }
+
     let target = ast.target.map_or("", |(name, _)| name).into();
     errors.extend(of_module.iter().cloned());
     Ok(Module {
@@ -486,6 +498,7 @@ fn doubles<'a>(ast: &ast::Module<'a>) -> Vec<Double<'a>> {
         .chain(ast.functions.iter().filter(|f| f.defined));
     let kind = |e: &ast::Entry<'_>| if e.function { "function" } else { "kernel" };
     let all = variables.chain(defined.map(|e| (kind(e), e.name, e.at)));
+
     // The first definition is kept. The error is reported at each later one.
     let again = all.filter(|(_, name, _)| !names.insert(*name));
     let double = |(kind, name, at)| {
@@ -550,6 +563,7 @@ fn statics<'a>(
                 }
             }
         }
+
         if wrong.is_empty() {
             return (
                 Statics {
@@ -559,6 +573,7 @@ fn statics<'a>(
                 errors,
             );
         }
+
         // A removed variable changes the numbers of the following ones, so all variables are laid
         // out again.
         variables.retain(|v| !wrong.contains(v.name));
@@ -582,28 +597,33 @@ fn allocation(
         init: Vec::new(),
         addresses: Vec::new(),
     };
+
     // Shared memory has a layout per kernel and no initial values, so it takes no space here.
     if shared {
         return Ok(made);
     }
+
     if v.external {
         return unsupported(
             v.at,
             format!("`{}`, a variable that another text defines", v.name),
         );
     }
+
     if v.count.is_none() || v.space == DeclaredSpace::Local {
         return error(
             v.at,
             format!("`{}`: this variable has no definition here", v.name),
         );
     }
+
     let Some((bytes, _)) = layout(v).filter(|(bytes, _)| *bytes <= MOST_STATIC) else {
         return unsupported(
             v.at,
             format!("`{}`, a variable of more than {MOST_STATIC} bytes", v.name),
         );
     };
+
     made.bytes = bytes;
     for initial in &v.init {
         initialize(&mut made, initial, v, variables, functions)?;
@@ -614,6 +634,7 @@ fn allocation(
             );
         }
     }
+
     Ok(made)
 }
 
@@ -653,6 +674,7 @@ fn initialize(
             format!("`{name}` has no address before a kernel runs: only .global and .const have"),
         );
     }
+
     let base = match (variable, functions.address(name)) {
         (None, None) if functions.knows(name) => {
             return unsupported(
@@ -667,6 +689,7 @@ fn initialize(
     if ty.bytes() < 4 && mask == u64::MAX || ty.kind() == TypeKind::Float {
         return error(at, format!("an address does not fit {ty}"));
     }
+
     to.addresses.push(Relocation {
         offset: to.init.len() as u64,
         bytes: ty.bytes().min(8),

@@ -115,6 +115,7 @@ impl TensorMap {
         words.extend((0..MOST).map(|i| at(&self.dims, i)));
         words.extend((0..MOST - 1).map(|i| at(&self.strides, i)));
         let boxed = |i: usize| self.boxed.get(i).map_or(0, |n| u64::from(*n));
+
         // Four sizes of 16 bits fill one word, because a size is at most 256. The fifth has a word
         // of its own.
         words.push((0..4).map(|i| boxed(i) << (16 * i)).sum());
@@ -123,6 +124,7 @@ impl TensorMap {
         for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
         }
+
         Ok(bytes)
     }
 
@@ -153,9 +155,11 @@ impl TensorMap {
             // One dimension with elements of one byte.
             bytes[16..18].copy_from_slice(&[1, 1]);
         }
+
         if TensorMap::of(bytes).is_none() {
             return Err("these bytes are not a tensor map".into());
         }
+
         // The index of the word, its first bit, and the number of bits.
         let (word, from, bits) = match field {
             MapField::Address => (1, 0, 64),
@@ -206,9 +210,11 @@ impl TensorMap {
         let [MARK, address, shape, rest @ ..] = &words[..] else {
             return None;
         };
+
         let (dims, rest) = rest.split_at(MOST);
         let (strides, boxed) = rest.split_at(MOST - 1);
         let rank = (shape & 0xff) as usize;
+
         // A word holds the first four sizes of the box with 16 bits each. The fifth is in the next
         // word.
         let of = |i: usize| if i < 4 { boxed[0] >> (16 * i) & 0xffff } else { boxed[1] } as u32;
@@ -265,6 +271,7 @@ impl TensorMap {
             .zip(place)
             .skip(1)
             .zip(&self.strides);
+
         // The index of the row has one digit per outer dimension of the box, the innermost first.
         for (((dim, boxed), place), stride) in outer {
             let at = i64::from(*place) + i64::from(row % boxed);
@@ -272,14 +279,17 @@ impl TensorMap {
             let inside = u64::try_from(at).ok().filter(|at| at < dim)?;
             address += inside * stride;
         }
+
         let start = i64::from(place[0]);
         let end = (start + i64::from(self.boxed[0])).min(self.dims[0] as i64);
+
         // Elements before the tensor and after it are not copied, and read as zeros.
         let first = start.max(0);
         let element = i64::from(self.element);
         if first >= end {
             return None;
         }
+
         Some(TensorRow {
             address: address + (first * element) as u64,
             bytes: ((end - first) * element) as u32,
@@ -298,6 +308,7 @@ impl TensorMap {
                 self.boxed.len()
             ));
         }
+
         if !matches!(self.element, 1 | 2 | 4 | 8) || !matches!(self.swizzle, 0 | 32 | 64 | 128) {
             return Err(format!(
                 "elements of {} bytes with a swizzle of {} bytes: 1, 2, 4 or 8 bytes, and a swizzle of 0, \
@@ -305,15 +316,18 @@ impl TensorMap {
                 self.element, self.swizzle
             ));
         }
+
         if !self.address.is_multiple_of(16) {
             return Err(format!(
                 "the address 0x{:x} is not a multiple of 16",
                 self.address
             ));
         }
+
         if let Some(n) = self.dims.iter().find(|n| **n == 0 || **n > 1 << 32) {
             return Err(format!("a dimension of {n} elements: 1 to 2^32"));
         }
+
         if let Some(n) = self
             .strides
             .iter()
@@ -323,9 +337,11 @@ impl TensorMap {
                 "a stride of {n} bytes: a multiple of 16 below 2^40"
             ));
         }
+
         if let Some(n) = self.boxed.iter().find(|n| !(1..=256).contains(*n)) {
             return Err(format!("a box of {n} elements in a dimension: 1 to 256"));
         }
+
         let row = self.row_bytes();
         if !row.is_multiple_of(16) || self.swizzle != 0 && row > self.swizzle {
             return Err(format!(
@@ -333,6 +349,7 @@ impl TensorMap {
                 self.swizzle
             ));
         }
+
         Ok(())
     }
 }
@@ -373,16 +390,19 @@ mod tests {
         for (field, value) in fields {
             TensorMap::replace(&mut bytes, field, value).expect("it is right");
         }
+
         assert_eq!(TensorMap::decode(&bytes), None, "dimensions are missing");
         for i in 0..3 {
             TensorMap::replace(&mut bytes, MapField::Dim(i), map().dims[i]).expect("it is right");
             TensorMap::replace(&mut bytes, MapField::Boxed(i), map().boxed[i].into())
                 .expect("it is right");
         }
+
         for i in 0..2 {
             TensorMap::replace(&mut bytes, MapField::Stride(i), map().strides[i])
                 .expect("it is right");
         }
+
         assert_eq!(TensorMap::decode(&bytes), Some(map()));
     }
 

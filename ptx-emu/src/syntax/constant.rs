@@ -109,6 +109,7 @@ impl<'a> PtxParser<'a> {
         if depth > MOST_DEPTH {
             return error(at, format!("parentheses nested deeper than {MOST_DEPTH}"));
         }
+
         let condition = self.binary(0, depth)?;
         if !self.eat('?')? {
             return Ok(condition);
@@ -116,12 +117,14 @@ impl<'a> PtxParser<'a> {
         let Some(condition) = condition.bits() else {
             return error(at, "a condition is an integer");
         };
+
         let yes = self.choice(depth + 1)?;
         self.expect(':')?;
         let no = self.choice(depth + 1)?;
         if yes.bits().is_none() || no.bits().is_none() {
             return error(at, "`?:` chooses between integers");
         }
+
         Ok(if condition != 0 { yes } else { no })
     }
 
@@ -146,6 +149,7 @@ impl<'a> PtxParser<'a> {
         if !matches!(self.token, PtxToken::Mark(_)) {
             return Ok(None);
         }
+
         let rest = self.lexer.text().get(self.at as usize..).unwrap_or("");
         let longer = ["||", "&&", "<<", ">>", "<=", ">=", "==", "!="];
         let next = longer.iter().find(|long| rest.starts_with(**long));
@@ -155,9 +159,11 @@ impl<'a> PtxParser<'a> {
         }) else {
             return Ok(None);
         };
+
         for _ in 0..found.len() {
             self.advance()?;
         }
+
         Ok(Some(found))
     }
 
@@ -204,11 +210,13 @@ impl<'a> PtxParser<'a> {
             self.expect(')')?;
             return Ok(value);
         };
+
         self.advance()?;
         self.expect(')')?;
         let Some(bits) = self.unary(depth + 1)?.bits() else {
             return error(at, format!("`({cast})` takes an integer"));
         };
+
         Ok(if cast == ".s64" {
             TypedConstant::Signed(bits as i64)
         } else {
@@ -284,6 +292,7 @@ fn combine(
         ("%", Some((a, b)), _) => return Ok(TypedConstant::Unsigned(a % b)),
         _ => {}
     }
+
     Ok(match integers {
         Integers::Signed(a, b) => match operator {
             "+" => TypedConstant::Signed(a.wrapping_add(b)),

@@ -12,6 +12,7 @@ impl<'a> PtxParser<'a> {
         let PtxToken::Number(Number::F64(bits)) = self.token else {
             return self.unexpected("a version such as 7.0");
         };
+
         let text = format!("{:?}", f64::from_bits(bits));
         self.advance()?;
         let parsed = text
@@ -47,11 +48,13 @@ impl<'a> PtxParser<'a> {
         let PtxToken::Text(name) = self.token else {
             return self.unexpected("a file name in quotes");
         };
+
         self.advance()?;
         module.files.push((index, name));
         while self.eat(',')? {
             self.int("a time stamp or a size", u64::MAX)?;
         }
+
         Ok(())
     }
 

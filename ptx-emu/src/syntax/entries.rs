@@ -10,6 +10,7 @@ impl<'a> PtxParser<'a> {
     /// Parses a kernel. Errors after its name belong to the kernel.
     pub(crate) fn entry(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
+
         // The errors are separated before the name is read. Text after the name may be unreadable,
         // and that is an error of the kernel.
         let outer = std::mem::take(&mut self.errors);
@@ -35,6 +36,7 @@ impl<'a> PtxParser<'a> {
                 self.skip_head(mark, &mut entry.body);
             }
         }
+
         self.forget_arrays(known);
         entry.errors = std::mem::replace(&mut self.errors, outer);
         Ok(entry)
@@ -54,6 +56,7 @@ impl<'a> PtxParser<'a> {
     pub(crate) fn function(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
         self.attributes()?;
+
         // A function begins outside of all scopes. Only the vectors of the module stay visible.
         self.leave(0);
         let known = self.known_arrays();
@@ -73,7 +76,9 @@ impl<'a> PtxParser<'a> {
             self.forget_arrays(known);
             return Ok(function);
         }
+
         self.opens()?;
+
         // A kernel that does not call the function stays usable, so errors in the body must not
         // reach the module.
         let outer = std::mem::take(&mut self.errors);
@@ -117,6 +122,7 @@ impl<'a> PtxParser<'a> {
         if space == DeclaredSpace::Reg && self.eat_dot(".pred")? {
             return Ok(vec![self.variable(space, Type::Pred, 1, 0, false)?]);
         }
+
         let (ty, vector, align) = self.variable_type()?;
         let formal = self.variable(space, ty, vector, align, false)?;
         let size = if space == DeclaredSpace::Reg {
@@ -173,6 +179,7 @@ impl<'a> PtxParser<'a> {
             }
             self.step();
         }
+
         let opens = self.token == PtxToken::Mark('{');
         self.step();
         if opens {
@@ -195,6 +202,7 @@ impl<'a> PtxParser<'a> {
                 self.pragma()?;
                 continue;
             }
+
             self.advance()?;
             match word {
                 ".reqntid" => entry.reqntid = Some(self.extent()?),

@@ -59,6 +59,7 @@ impl<'a> PtxLexer<'a> {
             b'.' if is_word(self.peek(1)) => {
                 self.pos += 1;
                 self.dotted();
+
                 // `.5e-3` is a number, although `.5` may also begin a suffix.
                 let fraction = self.text[start + 1..self.pos].strip_suffix(['e', 'E']);
                 let digits = fraction
@@ -67,6 +68,7 @@ impl<'a> PtxLexer<'a> {
                     self.pos += 1;
                     self.word();
                 }
+
                 PtxToken::Dot(&self.text[start..self.pos])
             }
             b'0'..=b'9' => self.number()?,
@@ -151,6 +153,7 @@ impl<'a> PtxLexer<'a> {
                 "string without an end, `\"` expected on the same line",
             );
         }
+
         self.pos += 1;
         match body[..end].bytes().position(|b| b >= 0x80) {
             Some(i) => stray(start + i, 0x80),
@@ -171,6 +174,7 @@ impl<'a> PtxLexer<'a> {
             self.pos += 1;
             self.word();
         }
+
         let signed_exponent = matches!(self.text.as_bytes()[self.pos - 1], b'e' | b'E')
             && !self.text[start..].starts_with("0x")
             && matches!(self.peek(0), b'+' | b'-');
@@ -181,6 +185,7 @@ impl<'a> PtxLexer<'a> {
             self.pos += 1;
             self.word();
         }
+
         let text = &self.text[start..self.pos];
         match literal(text) {
             Literal::Number(number) => Ok(PtxToken::Number(number)),
@@ -225,10 +230,12 @@ fn literal(text: &str) -> Literal {
     if let Some(bits) = hex(["0d", "0D"], 16) {
         return Literal::Number(Number::F64(bits));
     }
+
     match integer(text) {
         Literal::Malformed => {}
         found => return found,
     }
+
     // Rust also parses `inf` and `nan`, which PTX does not have.
     let plain = text
         .bytes()
@@ -253,6 +260,7 @@ fn integer(text: &str) -> Literal {
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return Literal::Malformed;
     }
+
     match u64::from_str_radix(digits, radix) {
         Ok(value) => Literal::Number(Number::Int(value.into())),
         Err(_) => Literal::TooLarge,

@@ -26,6 +26,7 @@ impl<'a> PtxParser<'a> {
                         ),
                     );
                 }
+
                 if self.eat('|')? {
                     OperandKind::Resident(elements, self.name("a predicate")?.0)
                 } else {
@@ -57,6 +58,7 @@ impl<'a> PtxParser<'a> {
         if self.eat(')')? {
             return Ok(Vec::new());
         }
+
         let mut passed = Vec::new();
         for operand in self.list(Self::scalar)? {
             match operand.kind {
@@ -64,6 +66,7 @@ impl<'a> PtxParser<'a> {
                 _ => passed.push(operand),
             }
         }
+
         self.expect(')')?;
         Ok(passed)
     }
@@ -86,11 +89,13 @@ impl<'a> PtxParser<'a> {
             let Some(map) = base.filter(|_| offset == 0) else {
                 return error(self.at, "the address of a tensor map is a register");
             };
+
             self.advance()?;
             let coordinates = self.operand()?;
             if self.token == PtxToken::Mark(',') {
                 return unsupported(coordinates.at, "a texture and a sampler as two operands");
             }
+
             self.expect(']')?;
             return match coordinates.kind {
                 OperandKind::Vector(coordinates) => Ok(OperandKind::Tensor(map, coordinates)),
@@ -100,6 +105,7 @@ impl<'a> PtxParser<'a> {
                 _ => error(coordinates.at, "coordinates in braces were expected"),
             };
         }
+
         self.expect(']')?;
         Ok(OperandKind::Address(base, offset))
     }
@@ -125,6 +131,7 @@ impl<'a> PtxParser<'a> {
                 kind: OperandKind::Number(self.number()?),
             });
         }
+
         let kind = match self.token {
             PtxToken::Mark('!') => {
                 self.advance()?;
@@ -172,6 +179,7 @@ impl<'a> PtxParser<'a> {
                         None => self.unexpected("an element such as .x"),
                     };
                 };
+
                 self.advance()?;
                 Ok(OperandKind::Name(element))
             }
@@ -217,6 +225,7 @@ impl<'a> PtxParser<'a> {
                 format!("`{array}` is not an array, so it has no elements"),
             );
         };
+
         self.advance()?;
         if self.at_constant() {
             let index = self.offset()?;
@@ -228,10 +237,12 @@ impl<'a> PtxParser<'a> {
                 _ => OperandKind::Sum(array, offset),
             });
         }
+
         let (register, at) = self.name("an index")?;
         if self.token == PtxToken::Mark('+') {
             self.offset()?;
         }
+
         self.expect(']')?;
         unsupported(
             at,

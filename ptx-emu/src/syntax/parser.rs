@@ -56,18 +56,21 @@ pub(crate) fn parse<'a>(text: &'a str, names: &'a VectorNames) -> Result<Module<
         );
         return Err(vec![Error::ill_formed(0, what)]);
     }
+
     let mut p = PtxParser::new(text, names);
     let mut module = Module::default();
     p.next();
     while p.token != PtxToken::End && p.count < MOST_ERRORS {
         p.recover_item(&mut module);
     }
+
     // A text with other errors may lack the directive because of them, so it is reported only
     // alone.
     if module.version.is_none() && p.count == 0 {
         let what = "no `.version` directive: a module starts with it";
         p.fail(Error::ill_formed(0, what));
     }
+
     // Variables of kernels join those of the module last, when all names are known.
     p.hoist(&mut module);
     module.errors = p.errors;
@@ -218,7 +221,9 @@ impl<'a> PtxParser<'a> {
             module.unusable = true;
             return self.next();
         }
+
         let mark = self.mark();
+
         // Without a directive, the meaning of the following text is unknown. A wrong header
         // concerns all of it.
         let essential = !matches!(self.token, PtxToken::Dot(word) if !HEADER.contains(&word));
@@ -473,6 +478,7 @@ impl<'a> PtxParser<'a> {
                 let end = self.unexpected("`}`");
                 return end.unwrap_or_else(|e| self.fail(e));
             }
+
             self.recover_statement(body);
             self.leave(self.depth);
             while self
@@ -555,6 +561,7 @@ impl<'a> PtxParser<'a> {
         let PtxToken::Dot(word) = self.token else {
             return self.unexpected("a register type");
         };
+
         let Some(ty) = Type::parse(word).filter(|t| t.bits() != 8 || t.kind() != TypeKind::Float)
         else {
             return error(
@@ -562,6 +569,7 @@ impl<'a> PtxParser<'a> {
                 format!("`{word}` is not a register type that ptx-emu supports"),
             );
         };
+
         self.advance()?;
         let names = self.list(|p| {
             let (name, at) = p.name("a register name")?;
@@ -576,6 +584,7 @@ impl<'a> PtxParser<'a> {
             Ok(RegisterName { name, at, count })
         })?;
         self.expect(';')?;
+
         // Most texts have no vector registers, so the names need not be looked up.
         let split = if self.names.is_empty() {
             names
@@ -619,6 +628,7 @@ impl<'a> PtxParser<'a> {
         let start = self.at;
         let guard = self.guard()?;
         let (name, at) = self.name("an instruction")?;
+
         // A name before a colon is a label or names a list. A guard can only precede an
         // instruction.
         if guard.is_none() && self.eat(':')? {
@@ -632,6 +642,7 @@ impl<'a> PtxParser<'a> {
             });
             return Ok(());
         }
+
         let inst = self.inst(start, guard, name)?;
         body.push(Statement::Inst(inst));
         Ok(())
@@ -669,6 +680,7 @@ impl<'a> PtxParser<'a> {
                 self.bank()?;
             }
         }
+
         self.opcode = opcode;
         let operands = match self.token {
             PtxToken::Mark(';') => Vec::new(),

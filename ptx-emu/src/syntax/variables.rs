@@ -27,10 +27,12 @@ impl<'a> PtxParser<'a> {
         let Some(space) = space(word) else {
             return self.unexpected("a state space");
         };
+
         self.advance()?;
         if self.token == PtxToken::Mark('[') {
             self.bank()?;
         }
+
         let (ty, vector, align) = self.variable_type()?;
         let variables = self.list(|p| p.variable(space, ty, vector, align, external))?;
         self.expect(';')?;
@@ -50,6 +52,7 @@ impl<'a> PtxParser<'a> {
                 self.attributes()?;
                 continue;
             }
+
             self.advance()?;
             match word {
                 ".align" if ty.is_none() => align = self.alignment()?,
@@ -66,6 +69,7 @@ impl<'a> PtxParser<'a> {
                 },
             }
         }
+
         match ty {
             Some(ty) => Ok((ty, vector, align)),
             None => self.unexpected("a type such as .b32"),
@@ -84,6 +88,7 @@ impl<'a> PtxParser<'a> {
                 let PtxToken::Dot(word) = p.token else {
                     return p.unexpected("an attribute such as .managed");
                 };
+
                 p.advance()?;
                 match word {
                     ".managed" => Ok(()),
@@ -122,6 +127,7 @@ impl<'a> PtxParser<'a> {
         if self.token == PtxToken::Mark('<') {
             return unsupported(at, format!("`{name}<..>`, a family of variables"));
         }
+
         let mut sizes: Vec<Option<u64>> = Vec::new();
         while self.eat('[')? {
             let at = self.at;
@@ -140,6 +146,7 @@ impl<'a> PtxParser<'a> {
                 return error(at, format!("more than {MOST_DIMENSIONS} dimensions"));
             }
         }
+
         let array = !sizes.is_empty();
         let init = if self.eat('=')? {
             self.initializer(&mut sizes, vector)?
@@ -182,14 +189,17 @@ impl<'a> PtxParser<'a> {
             self.step_over('}');
             return Ok(values);
         }
+
         let mut dimensions: Vec<Option<u64>> = sizes.to_vec();
         if vector > 1 {
             dimensions.push(Some(vector.into()));
         }
+
         let extent = self.nested(&dimensions, &mut values)?;
         if let Some(size @ None) = sizes.first_mut() {
             *size = Some(extent.elements);
         }
+
         Ok(values)
     }
 
@@ -207,6 +217,7 @@ impl<'a> PtxParser<'a> {
                 values: 1,
             });
         };
+
         // Only the first size may be missing. The product of the others is the size of an element.
         let each = inner
             .iter()
@@ -220,6 +231,7 @@ impl<'a> PtxParser<'a> {
         if self.eat('}')? {
             return Ok(extent);
         }
+
         let mut missing = 0;
         loop {
             if size.is_some_and(|size| extent.elements >= size) {
@@ -228,9 +240,11 @@ impl<'a> PtxParser<'a> {
                     format!("more initial values than the {} elements", extent.elements),
                 );
             }
+
             if missing > 0 {
                 values.push(Initial::Zeros(missing));
             }
+
             let found = self.nested(inner, values)?;
             extent.values = extent
                 .values
@@ -280,6 +294,7 @@ impl<'a> PtxParser<'a> {
         let Ok(mask) = u64::try_from(mask) else {
             return error(at, "a mask is a positive integer");
         };
+
         let address = self.address_of(mask)?;
         self.expect(')')?;
         Ok(address)
@@ -294,6 +309,7 @@ impl<'a> PtxParser<'a> {
             offset = self.added()?;
             self.expect(')')?;
         }
+
         let offset = self.added()?.wrapping_add(offset);
         Ok(Initial::Address {
             name,
@@ -347,6 +363,7 @@ impl<'a> PtxParser<'a> {
                     format!("more than {MOST_VECTORS} registers that are vectors"),
                 );
             }
+
             for (name, elements) in all {
                 // A scalar register that hides a vector of an outer scope is recorded without
                 // elements.
@@ -362,10 +379,12 @@ impl<'a> PtxParser<'a> {
                     count: None,
                 }));
             }
+
             if size == 1 {
                 split.push(register);
             }
         }
+
         Ok(split)
     }
 
@@ -378,6 +397,7 @@ impl<'a> PtxParser<'a> {
         let Some((name, elements)) = self.names.get_key_value(v.name).filter(|_| size > 1) else {
             return vec![v];
         };
+
         self.vectors.push(Vector {
             name,
             elements: &elements[..size],

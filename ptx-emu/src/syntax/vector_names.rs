@@ -37,6 +37,7 @@ pub(crate) fn names(text: &str) -> VectorNames {
     if !text.contains(".v2") && !text.contains(".v4") {
         return names;
     }
+
     let mut lexer = PtxLexer::new(text);
     let mut before = PtxToken::End;
     loop {

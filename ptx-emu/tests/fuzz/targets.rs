@@ -43,6 +43,7 @@ pub(crate) fn execute(text: &str) {
         for (i, word) in params.chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&(address + 64 * i as u64).to_le_bytes());
         }
+
         let block = kernel.reqntid.unwrap_or([64, 1, 1]);
         let launch = Launch {
             kernel,
@@ -239,6 +240,7 @@ pub(crate) fn assembled(data: &[u8]) -> String {
             _ => text += &instruction(TABLE[choice as usize % TABLE.len()], &mut bytes),
         }
     }
+
     (labels..4).for_each(|label| text += &format!("T{label}:\n"));
     text + "ret;\n}\n"
 }
@@ -269,5 +271,6 @@ fn instruction(template: &str, bytes: &mut impl Iterator<Item = u8>) -> String {
         }
         before = c;
     }
+
     out + ";\n"
 }

@@ -157,6 +157,7 @@ fn sums(
         .replace(".version 8.6", ".version 8.7")
         .replace("sm_90", target)
         .replace(".visible", ".shared .align 1024 .b8 s[512];\n.visible");
+
     // The end is read, and not used, by some threads.
     let words = row.iter().chain(column).chain([&c]).chain(&[0; 32]);
     let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
@@ -314,6 +315,7 @@ const WGMMA: [Wgmma; 4] = [
 fn products_of_warpgroups_have_the_bits_of_a_card() {
     for ([left, right], row, column, c, wanted) in WGMMA {
         let inst = format!("wgmma.mma_async.sync.aligned.m64n8k32.f16.{left}.{right}");
+
         // The right matrix is two tiles of eight columns, each with 16 bytes of the column.
         let body = format!(
             ".reg .b32 %i, %v, %x<2>, %d<2>; .reg .b64 %at, %b; .reg .pred %p; and.b32 %i, %t, 3;

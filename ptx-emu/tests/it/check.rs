@@ -70,6 +70,7 @@ fn each_fault_is_found_once_in_all_schedules() {
     let Problem::Fault(fault) = &finding.problem else {
         panic!("{report}")
     };
+
     // The first block reads the second half of the input.
     assert_eq!(
         (fault.class, fault.block, fault.lanes),
@@ -124,6 +125,7 @@ fn buffers_are_judged() {
     else {
         panic!("{report}")
     };
+
     assert_eq!(
         place.to_string(),
         "in[3] is 9, not 3; 1 of 64 elements are wrong"
@@ -173,6 +175,7 @@ fn results_that_depend_on_the_schedule_are_a_note() {
     let [note @ Note::Differs { seeds: [0, 1], .. }] = &report.notes[..] else {
         panic!("{report}")
     };
+
     assert!(note.to_string().starts_with(
         "`out` depends on the schedule: [0] is 0 with seed 0 and 4 with seed 1, as sums"
     ));

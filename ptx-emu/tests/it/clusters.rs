@@ -93,6 +93,7 @@ fn launch(
             trace,
         )?;
     }
+
     let mut bytes = vec![0; 1024];
     memory.read(out, &mut bytes).expect("allocated");
     Ok(bytes
@@ -260,6 +261,7 @@ fn stores_complete_on_an_mbarrier() {
             let peer = 1 - i as u32 / 64 % 2;
             assert_eq!(found, 1000 * peer + i as u32 % 64 + 7, "thread {i}");
         }
+
         let rows = [
             (stores(1040, "%there", wait), "at the mbarrier at"),
             (
@@ -310,6 +312,7 @@ fn copies_within_shared_memory_reach_the_peer() {
                 "thread {i}"
             );
         }
+
         for (body, part) in [
             (
                 copy("bar.sync 0;", "%there", 512, ""),
@@ -334,6 +337,7 @@ fn copies_within_shared_memory_reach_the_peer() {
             assert!(fault.what.contains(part), "{body}: {fault}");
         }
     }
+
     // What is written again at once is seen where the copy is still under way.
     let again = copy(fenced, "%there", 512, "@%first st.shared.u32 [%own], 7;");
     let seen = (0..8).filter(|seed| {
@@ -390,6 +394,7 @@ fn reductions_complete_on_an_mbarrier() {
             "{op}: {out:?}"
         );
     }
+
     let generic =
         "cvt.u64.u32 %v, %s; cvta.shared.u64 %v, %v; .reg .b64 %b; mapa.u64 %v, %v, %peer;
         cvt.u64.u32 %b, %bar; cvta.shared.u64 %b, %b; mapa.u64 %b, %b, %peer; red.async";
@@ -501,6 +506,7 @@ fn parts_of_a_warp_meet_at_the_barrier_of_the_cluster() {
             assert_eq!(out, (0..256).map(wanted).collect::<Vec<_>>(), "{body}");
         }
     }
+
     launch(2, 1, &format!("{store}{exits}"), SCHEDULES[0])
         .unwrap_or_else(|fault| panic!("{fault}"));
     let missed = [
@@ -650,6 +656,7 @@ fn mistakes_with_clusters() {
             assert!(fault.what.contains(part), "{body:?}: {fault}");
         }
     }
+
     let fault = launch(3, 1, "", SCHEDULES[0]).expect_err("four blocks");
     assert_eq!(fault.class, BadLaunch);
     assert_eq!(

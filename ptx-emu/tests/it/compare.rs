@@ -30,6 +30,7 @@ fn floats_compare_ordered_and_unordered() {
     let ops = [
         "eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
     ];
+
     // Results for (1, 2), (2, 1), (1, 1), (1, NaN).
     let wanted = [
         [0, 0, 1, 0],
@@ -74,6 +75,7 @@ fn floats_compare_ordered_and_unordered() {
             rows.push(("1 = 64 64", &double[op], &wide[case], *wanted));
         }
     }
+
     check(&rows);
 }
 

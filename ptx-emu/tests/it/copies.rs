@@ -228,6 +228,7 @@ fn matrices_are_loaded() {
             assert_eq!(found[..32], wanted, "{inst}");
         }
     }
+
     let faults = [
         (
             "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r0+8];",
@@ -262,6 +263,7 @@ fn forms_and_what_they_need() {
     let brain = format!("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {MMA}");
     let mixed = format!("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {IMMA}");
     let signed = format!("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {IMMA}");
+
     // Form, lowest version, lowest target, a version or target below.
     type Need<'a> = (&'a str, &'a str, &'a str, Option<(&'a str, &'a str)>);
     let rows: &[Need<'_>] = &[
@@ -610,6 +612,7 @@ fn mistakes_in_the_text() {
             wanted
         );
     }
+
     let text = kernel("setmaxnreg.inc.sync.aligned.u32 100;").replace("sm_90", "sm_90a");
     let wanted = "setmaxnreg to 100 registers: a multiple of 8 from 24 to 256 was expected";
     assert_eq!(

@@ -119,6 +119,7 @@ fn errors_of_declarations_concern_their_users() {
         assert_eq!(stored(&module, "free"), 1, "{declaration}");
         assert!(module.kernel("user").is_err(), "{declaration}");
         assert_eq!(module.errors()[0].line, 4, "{declaration}");
+
         // One error for the declaration, and one for its user.
         assert!(
             module.errors().len() <= 2,
@@ -330,6 +331,7 @@ fn random_declarations_are_refused_or_laid_out() {
             declaration += PARTS[below(PARTS.len())];
             declaration.push(' ');
         }
+
         let text = format!("{HEAD}{declaration}\n{}", storing("k", "mov.u32 %r, 1;"));
         match Module::parse(&text) {
             Ok(module) if module.kernel("k").is_ok() => {

@@ -56,6 +56,7 @@ fn what_comes_before_the_wait_conflicts() {
             .expect("it was just allocated");
         address
     });
+
     // The earlier launch reads a and writes b.
     let earlier = trace(&memory, [a, b], &format!("{MINE}{LOAD}{STORE}"));
     let read = Some(ConflictKind::WriteRead);
@@ -146,6 +147,7 @@ fn what_comes_before_the_wait_conflicts() {
             assert_eq!(found.first.0, "k", "{name}");
             assert!(found.second.1.text.contains("global"), "{name}: {found:?}");
         }
+
         // What comes after the wait still conflicts when there is no edge at all.
         assert!(
             pointers[0] == a || earlier.conflict(&later).is_some(),
@@ -200,6 +202,7 @@ fn every_block_must_wait() {
     for (body, wanted) in rows {
         assert_eq!(trace(&memory, [a, a], body).waited(), wanted, "{body}");
     }
+
     assert!(Accesses::from_host(&memory, "copy", &[], &[(a, 4)]).waited());
 }
 

@@ -73,6 +73,7 @@ impl Big {
             digits.push(wide as u32);
             carry = wide >> 32;
         }
+
         Big(large.0, digits)
     }
 
@@ -98,7 +99,9 @@ fn beyond(op: &str, [a, b, c]: [f64; 3], x: f64) -> i32 {
     if x.is_infinite() {
         return if x > 0.0 { -1 } else { 1 };
     }
+
     let big = Big::of;
+
     // Products have the scale 2^2148.
     let scaled = |x: f64| Big::of(x).shifted(1074);
     let product = |a: f64, b: f64| big(a).times(&big(b));
@@ -199,6 +202,7 @@ fn directed_doubles_are_rounded_as_told() {
                     assert!(found.is_nan());
                     continue;
                 }
+
                 assert!(
                     rounded(op, mode, *x, found),
                     "{op}.{mode}.f64 of {x:?} is {found:e}"
@@ -207,6 +211,7 @@ fn directed_doubles_are_rounded_as_told() {
             }
         }
     }
+
     assert!(checked > 10_000, "{checked}");
 }
 

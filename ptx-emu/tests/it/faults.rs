@@ -407,6 +407,7 @@ fn divergent_barrier_before_its_race() {
         in k, block (0,0,0), thread (72,0,0)
         at line 20: `@%p1 bar.sync 0`
         all threads of the warp must reach it together: move it out of the branch, or let no thread exit before");
+
     // Whole warps miss the barrier.
     let fault = fault(&body.replace("72", "64"), SETUP_96);
     assert_eq!(
@@ -416,6 +417,7 @@ fn divergent_barrier_before_its_race() {
             "not all threads of the block reach the barrier between the two: move it out of the branch",
         )
     );
+
     // The load comes before the store.
     let late = body.replace("setp.eq.u32 %p0, %t, 0", "setp.eq.u32 %p0, %t, 95");
     assert_eq!(self::fault(&late, SETUP_96).class, Class::DivergentBarrier);
@@ -434,6 +436,7 @@ fn forgotten_barrier() {
         st.global.u32 [%out], %r3;";
     let body = body.replace("        ", "");
     let fault = fault(&body, TWO_WARPS);
+
     // Warp 0 finds what warp 1 has not written yet: nothing is there to race with.
     assert_eq!(fault.class, Class::UninitialisedShared);
     let barrier = "if another thread writes it, put a barrier between the write and this load; ";

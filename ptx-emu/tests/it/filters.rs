@@ -214,9 +214,11 @@ fn normalized_coordinates_have_steps() {
             &[[x, 0, 0, 0]],
         )[0]
     };
+
     // 3/53 and 43/53 as floats, which are both above these.
     assert_eq!(found(53, AddressMode::Clamp, 0x3d67_d95c), 2.0);
     assert_eq!(found(53, AddressMode::Clamp, 0x3f4f_b2b8), 43.0);
+
     // 81/64, where the texel behind the border of texels 46 and 47 is the first one.
     assert_eq!(found(64, AddressMode::Mirror, 0x3fa2_0000), 46.0);
 }

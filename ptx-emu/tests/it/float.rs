@@ -367,6 +367,7 @@ fn fma_agrees_with_the_host() {
             .wrapping_add(1);
         (state >> 33) as u32
     };
+
     // Few mantissa bits make exact ties frequent.
     let mut operand =
         || f32::from_bits((next() << 1 & 0x807f_f000) | ((next() % 254 + 1) << 23) | (next() % 3));

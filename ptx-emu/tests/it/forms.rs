@@ -383,6 +383,7 @@ fn nearest(x: f64, e5m2: bool) -> u32 {
     if x.is_nan() {
         return 0x7f;
     }
+
     let sign = if x.is_sign_negative() { 0x80 } else { 0 };
     let distance = |bits: u32| {
         small(bits, e5m2)
@@ -737,6 +738,7 @@ fn vectors_of_atomics() {
         bar.sync 0;
         mad.wide.u32 %at, %t, 4, %in; ld.global.b32 %x0, [%at];
         mad.wide.u32 %at, %t, 4, %out; st.global.b32 [%at], %x0;";
+
     // Each of eight threads adds one; the last line would overwrite %f0 before it is the second source.
     let broken = ptx_emu::Module::parse(&crate::machine::kernel(body))
         .and_then(ptx_emu::Module::complete)

@@ -71,6 +71,7 @@ fn lay(
             }
         }
     }
+
     bytes
 }
 
@@ -167,6 +168,7 @@ fn wmma_of_all_shapes_and_layouts() {
             if small && (!layouts[0] || layouts[1]) || form.2 == "f64" && bits == 5 {
                 continue;
             }
+
             let space = if bits & 1 == 0 { ".global" } else { "" };
             let (text, memory, room) = program(form, layouts, space);
             let (out, _) = launch(&text, &memory, room as u64, SETUP)
@@ -254,6 +256,7 @@ fn products_of_seldom_forms() {
                     .map(|i| encode(ty, at(i)).1 << (i * encode(ty, 0).0 % 64))
                     .sum::<u64>()
             };
+
             // With 16 rows, every other register of a has the lower eight.
             let (over, wide) = (m / 8, 4 * each);
             (0..ra).for_each(|r| {
@@ -269,6 +272,7 @@ fn products_of_seldom_forms() {
             let c_at = |e: usize| value(g + 8 * (e / 2), 2 * t + e % 2 + 5) * 3;
             (0..rc).for_each(|r| push(pack(sum, each_c, &|i| c_at(each_c * r + i))));
         }
+
         let count = ra + rb + rc;
         let loads: String = (0..count)
             .map(|r| format!("ld.global.b{0} %r{r}, [%at+{1}];\n", 8 * word, word * r))
@@ -352,6 +356,7 @@ fn four_products_of_eight_lanes_each() {
     for (of_a, of_b) in layouts {
         for (of_d, of_c) in [("f16", "f16"), ("f32", "f16"), ("f32", "f32")] {
             let inst = format!("mma.sync.aligned.m8n8k4.{of_a}.{of_b}.{of_d}.f16.f16.{of_c}");
+
             // Row and column of element i of a lane, in its product.
             let factor = |by: &str, lane: usize, i: usize| {
                 let upper = if lane < 16 { 0 } else { 4 };
@@ -378,17 +383,20 @@ fn four_products_of_eight_lanes_each() {
                     let (row, k) = factor(of_a, lane, i);
                     memory.extend(&encode("f16", a(quad, row, k)).1.to_le_bytes()[..2]);
                 }
+
                 for i in 0..4 {
                     // By columns, b lies as a does by rows.
                     let (column, k) = factor(if of_b == "col" { "row" } else { "col" }, lane, i);
                     memory.extend(&encode("f16", b(quad, column, k)).1.to_le_bytes()[..2]);
                 }
+
                 for i in 0..8 {
                     let (row, column) = sum(of_c, lane, i);
                     let (bits, element) = encode(of_c, c(quad, row, column));
                     memory.extend(&element.to_le_bytes()[..bits / 8]);
                 }
             }
+
             let registers = |ty: &str| if ty == "f16" { 4 } else { 8 };
             let (rc, rd) = (registers(of_c), registers(of_d));
             let loads: String = (0..4 + rc)

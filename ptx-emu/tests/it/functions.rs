@@ -417,6 +417,7 @@ fn a_grid_meets_in_functions_of_the_device_runtime() {
             [36; 32]
         );
     }
+
     let alone = kernel(
         declared,
         &format!("call.uni (%d0), cudaCGGetIntrinsicHandle, (1); {meet} mov.u32 %r, %s2;"),

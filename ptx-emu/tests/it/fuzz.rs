@@ -38,11 +38,13 @@ fn mutate(text: &str, random: &mut Random) -> String {
             _ => words.insert(i, words[j]),
         }
     }
+
     let mut bytes = words.concat().into_bytes();
     for _ in 0..random.below(3) {
         let i = random.below(bytes.len());
         bytes[i] = random.below(128) as u8;
     }
+
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -93,6 +95,7 @@ fn greedy_texts_are_refused() {
             &text[..80]
         );
     }
+
     let long = format!(
         "{head}.entry k() {{\n.reg .pred %p; .reg .b32 %r;\n{}ret;\n}}",
         "L: setp.eq.u32 %p, 1, 1;\n"

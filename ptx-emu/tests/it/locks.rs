@@ -362,6 +362,7 @@ fn order_is_passed_on() {
         )
     };
     check_chain(&body("%in+8", "%in+12"), 64, true);
+
     // Nobody has released what is read at another address.
     let elsewhere = body("%in+8", "%in+12")
         .replace("setp.ne.u32 %p, %r1, 0; @%p bra TWO_SEEN;", "bra TWO_SEEN;");

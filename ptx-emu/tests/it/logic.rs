@@ -37,6 +37,7 @@ fn lop3_computes_its_table() {
         .collect();
     let low = |row: &Row<'_>| row.3 & 1 == 0;
     check(&rows.iter().copied().filter(low).collect::<Vec<_>>());
+
     // With bit 0 set, the 24 upper bits, where all operands are 0, are ones.
     let high: Vec<Row> = rows
         .iter()

@@ -143,6 +143,7 @@ fn wrong(row: &Row<'_>) -> Option<String> {
             }
         }
     }
+
     None
 }
 
@@ -167,6 +168,7 @@ fn body(to: &str, from: &[&str], inst: &str) -> String {
             _ => format!("ld.global.b{width} %{name}, [%in+{}];\n", i * 8),
         };
     }
+
     text += &format!("{inst};\n");
     text += match to {
         "1" => "selp.u64 %wide, 1, 0, %d;\n",

@@ -151,6 +151,7 @@ fn body(registers: usize, inst: &str) -> String {
     for r in 0..registers {
         text += &format!("ld.global.b32 %r{r}, [%at+{}];\n", 4 * r);
     }
+
     text += inst;
     text += "\nmad.wide.u32 %at, %t, 16, %out;\nst.global.v4.b32 [%at], {%d0, %d1, %d2, %d3};";
     text
@@ -185,6 +186,7 @@ fn products_of_all_forms() {
                     .map(|(r, c)| encode(types[3], value(c, r)).0 as u32),
             );
         }
+
         let inst = format!(
             "mma.sync.aligned.{}.row.col.{} {{%d0, %d1, %d2, %d3}}, {}, {}, {};",
             form.shape,
@@ -237,6 +239,7 @@ fn halves_are_added_at_once() {
         input[lane] |= u32::from(a.to_bits()) << (16 * (k % 2));
         input[lane + 4] |= u32::from(b.to_bits()) << (16 * (k % 2));
     }
+
     let inst = format!(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%d0, %d1, %d2, %d3}}, {}, {}, {};",
         list(0, 4),
@@ -246,6 +249,7 @@ fn halves_are_added_at_once() {
     let bytes: Vec<u8> = input.iter().flat_map(|w| w.to_le_bytes()).collect();
     let (out, _) = launch(&kernel(&body(10, &inst)), &bytes, 512, SETUP)
         .unwrap_or_else(|fault| panic!("{fault}"));
+
     // 2^23 + 0.25 would lose the quarter as a single.
     assert_eq!(f32::from_le_bytes([out[0], out[1], out[2], out[3]]), 0.25);
 }

@@ -73,6 +73,7 @@ fn missed_in(text: &str, block: u32) -> (Class, String, String) {
 fn shuffles_meet_in_both_sides_of_a_branch() {
     let shuffle = "shfl.sync.bfly.b32 %d, %a1, 1, 31, -1;";
     meets(&sides(shuffle, shuffle), |t| 100 + (t ^ 1));
+
     // The registers and the distances differ.
     let other =
         "add.u32 %a2, %a1, 1000; mov.u32 %a3, 3; shfl.sync.bfly.b32 %d|%p, %a2, %a3, 31, -1;";
@@ -83,11 +84,13 @@ fn shuffles_meet_in_both_sides_of_a_branch() {
             100 + (t ^ 3)
         }
     });
+
     // Each side has its own mask.
     let own = |mask| format!("shfl.sync.bfly.b32 %d, %a1, 2, 31, {mask};");
     meets(&sides(&own("0xaaaaaaaa"), &own("0x55555555")), |t| {
         100 + (t ^ 2)
     });
+
     // Lanes that have exited are not waited for, whether they exit before or meanwhile.
     let exit = "setp.ge.u32 %q, %t, 24; @%q exit;";
     let part = format!(
@@ -203,8 +206,10 @@ fn lanes_meet_from_nested_branches() {
             }
     };
     meets(&body, |t| passed((t + 5) % 32));
+
     // After the branches all lanes run together again.
     meets(&format!("{body}activemask.b32 %d;"), |_| u32::MAX);
+
     // An inner meeting of some lanes, and then one of all.
     let inner = "@%low bra LOW;\nredux.sync.add.u32 %a2, %t, 0xaaaaaaaa;\nbra.uni INNER;\nLOW:\n\
                  redux.sync.add.u32 %a2, %t, 0xaaaaaaaa;\nINNER:\nredux.sync.add.u32 %d, %a2, -1;\n";
@@ -237,6 +242,7 @@ fn lanes_meet_in_different_rounds_of_a_loop() {
                 shfl.sync.bfly.b32 %d, %a1, 1, 31, -1;\nNEXT:\nadd.u32 %a2, %a2, 1;\n\
                 setp.lt.u32 %p, %a2, 4;\n@%p bra LOOP;";
     meets(body, |t| 100 + (t ^ 1));
+
     // Lanes meet once in each round of two loops of different lengths of code.
     let round = |name: &str, more: &str| {
         format!(
@@ -248,6 +254,7 @@ fn lanes_meet_in_different_rounds_of_a_loop() {
         &sides(&round("ONE", ""), &round("TWO", "add.u32 %a4, %a2, 1;\n")),
         |_| 4960,
     );
+
     // Each lane takes its own number of rounds, and lanes that leave the loop go on naming fewer lanes.
     let shrinking = "mov.u32 %a2, 0;\nLOOP:\nshr.u32 %a3, -1, %a2;\nshl.b32 %a3, %a3, %a2;\n\
                      redux.sync.add.u32 %d, 1, %a3;\nadd.u32 %a2, %a2, 1;\nsetp.le.u32 %p, %a2, %t;\n@%p bra LOOP;";
@@ -298,12 +305,14 @@ fn lanes_meet_in_functions() {
             meets_in(&text, |t| 100 + (t ^ 1));
         }
     }
+
     // Even lanes return from the function, and come to the shuffle in the caller.
     let returned = format!(
         "{}@!%odd shfl.sync.bfly.b32 %d, %d, 1, 31, -1;",
         call("maybe")
     );
     meets_in(&text(FUNCTIONS, &returned), |t| 100 + (t ^ 1));
+
     // Functions that are called by their addresses.
     let indirect = "mov.u64 %w, bfly; mov.u64 %f, deep; selp.b64 %w, %w, %f, %odd;\n\
         { .param .b32 x; .param .b32 y; st.param.b32 [x], %a1; call (y), %w, (x), PROTO;\n\
@@ -339,6 +348,7 @@ fn masks_that_are_never_complete() {
     let shuffle = "shfl.sync.bfly.b32 %d, %a1, 1, 31, -1;";
     let odd = "lanes 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31";
     let even = "lanes 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30";
+
     // The others go past the branch and exit.
     let (class, what, place) = missed(&sides(shuffle, ""));
     assert_eq!(class, Class::InactiveLane);
@@ -347,6 +357,7 @@ fn masks_that_are_never_complete() {
         format!("the mask 0xffffffff names {even}, which exit without executing this")
     );
     assert!(shuffle.starts_with(&place), "{place}");
+
     // Other qualifiers.
     let (class, what, place) = missed(&sides("shfl.sync.idx.b32 %d, %a1, 1, 31, -1;", shuffle));
     assert_eq!(
@@ -382,6 +393,7 @@ fn masks_that_are_never_complete() {
     ] {
         assert_eq!(missed(&sides(a, b)).0, Class::InactiveLane, "{a} {b}");
     }
+
     // Other masks.
     let (class, what, _) = missed(&sides(
         "redux.sync.add.u32 %d, %t, -1;",
@@ -401,6 +413,7 @@ fn masks_that_are_never_complete() {
             .1
             .ends_with("which exit without executing this")
     );
+
     // Lanes that wait at a barrier of the block, with and without `.aligned`.
     let (class, what, _) = missed(&format!("{}bar.sync 0;", sides(shuffle, "")));
     assert_eq!(
@@ -414,10 +427,12 @@ fn masks_that_are_never_complete() {
         (Class::InactiveLane, true),
         "{what}"
     );
+
     // Only the lanes of one round of a loop.
     let rounds = "mov.u32 %a2, 0;\nLOOP:\nredux.sync.add.u32 %d, %t, -1;\nadd.u32 %a2, %a2, 1;\n\
                   setp.le.u32 %p, %a2, %t;\n@%p bra LOOP;";
     assert_eq!(missed(rounds).0, Class::InactiveLane);
+
     // In functions, and by predicates.
     let text = text(FUNCTIONS, &sides(&call("deep"), "mov.u32 %d, 1;"));
     assert_eq!(missed_in(&text, 32).0, Class::InactiveLane);
@@ -425,6 +440,7 @@ fn masks_that_are_never_complete() {
         missed("@%odd redux.sync.add.u32 %d, %t, -1;").0,
         Class::InactiveLane
     );
+
     // A lane is not in the mask of the place where it meets.
     let (_, what, _) = missed(&sides(shuffle, &shuffle.replace("-1", "0xaaaaaaaa")));
     assert!(
@@ -483,15 +499,18 @@ fn parts_of_a_warp_meet_at_a_barrier() {
     block_meets(&exchange(&format!("@%odd {part}\n@!%odd {part}\n")), |t| {
         t ^ 32
     });
+
     // Part of one warp only: 16 lanes in a branch, the other warp in the other one.
     let first = format!("@%low bra LOW;\n{part}\nbra.uni JOIN;\nLOW:\n{part}\nJOIN:\n");
     block_meets(&exchange(&first), |t| t ^ 32);
+
     // Several times, so that the barrier is used again.
     let twice = sides(
         &format!("{part}\n{part}"),
         &format!("{part}\nadd.u32 %a5, %t, 1;\n{part}"),
     );
     block_meets(&exchange(&twice), |t| t ^ 32);
+
     // The rest of the warp has exited, and the other warp has not.
     let exited = format!("setp.ge.u32 %p, %t, 40; @%p exit;\n{part}\nmov.u32 %d, 1;");
     let found =
@@ -523,6 +542,7 @@ fn reductions_of_parts_of_a_warp_meet() {
         &format!("{}selp.u32 %d, 1, 0, %p;", sides(&all, &all)),
         |_| 0,
     );
+
     // One warp arrives in two places, and does not wait; the other one waits.
     let arrive = format!(
         "setp.ge.u32 %q, %t, 32; @%q bra WAIT;\n{}bra OVER;\nWAIT:\nbarrier.sync 3, 64;\nld.shared.u32 %d, [s];\nOVER:",
@@ -572,6 +592,7 @@ fn barriers_that_parts_of_a_warp_miss() {
         missed(&sides("barrier.sync 1, 64;", "bar.warp.sync -1;")).0,
         Class::DivergentBarrier
     );
+
     // The warps arrive, but not all of them.
     let alone = "setp.ge.u32 %q, %t, 32; @%q bra END;\n@%odd barrier.sync 1, 64;\n@!%odd barrier.sync 1, 64;\nEND:";
     assert_eq!(missed(alone).0, Class::BarrierMismatch);
@@ -736,6 +757,7 @@ fn lanes_meet_in_random_programs() {
                 .map(|lane: usize| passed[lane ^ from] + added[lane][meeting])
                 .collect();
         }
+
         meets(&body, |t| values[t as usize]);
     }
 }
@@ -757,6 +779,7 @@ fn lanes_that_exit() {
         8,
         468,
     );
+
     // The lanes that wait end before the place where the others go on.
     stores(
         &format!("{few}@%p bra LATE;\n{sum}\n{STORE}\nexit;\nLATE:"),

@@ -51,6 +51,7 @@ fn reserved_shared_memory_is_apart_and_zero() {
             [wanted; 32]
         );
     }
+
     let fault = launch(&kernel(&body(1024)), &[0; 4], 128, SETUP).unwrap_err();
     assert_eq!(fault.class, Class::OutOfBounds, "{fault}");
 }
@@ -286,6 +287,7 @@ fn atomics() {
             assert_eq!(one(&inst, 2), [*old, *new], "{space} {op}");
         }
     }
+
     let wide = "mov.u64 %d0, 0xffffffff; st.global.u64 [%out], %d0; atom.global.add.u64 %d1, [%out], 1; red.relaxed.gpu.global.max.u64 [%out], 3;";
     assert_eq!(one(wide, 2), [0, 1]);
     let cas16 = "st.global.u32 [%out], 0x22221111; mov.b16 %h0, 0x2222; mov.b16 %h1, 5; atom.global.cas.b16 %h2, [%out+2], %h0, %h1;";
@@ -343,6 +345,7 @@ fn multicast_memory_of_one_device() {
         END:";
     let input = [7, 0, 1f32.to_bits(), 2f32.to_bits(), 0x3c00_4000, 0];
     let out = words(body, &input, 4, SETUP);
+
     // 1 + 1 and 1 + 2 as halves.
     assert_eq!(out, [2f32.to_bits(), 1f32.to_bits(), 9, 0x4000_4200]);
     for wrong in [

@@ -59,6 +59,7 @@ fn output(
         let bytes = &value.to_le_bytes()[..param.size as usize];
         params[param.offset as usize..][..param.size as usize].copy_from_slice(bytes);
     }
+
     let launch = Launch {
         kernel,
         grid: [grid, 1, 1],

@@ -150,6 +150,7 @@ fn constants_are_expressions() {
             "{text}"
         );
     }
+
     let floats = [
         (".5", 0.5f32),
         ("2.", 2.0),
@@ -160,6 +161,7 @@ fn constants_are_expressions() {
         let found = words(OLD, "", &format!("mov.f32 %f0, {text}; mov.b32 %d, %f0;"));
         assert_eq!(found, [wanted.to_bits(); 32], "{text}");
     }
+
     let top = ".global .u32 g[2 * 2] = {1 + 1, 1 << 3, ~0, (4)};";
     assert_eq!(words(OLD, top, "ld.global.u32 %d, [g + 2 * 2];"), [8; 32]);
     assert_eq!(

@@ -20,6 +20,7 @@ fn result(statement: &str) -> u32 {
                   .global .b32 gm[2][2] = {{40, 41}, {42, 43}};\n";
     let body = format!("{NAMES}{statement}\nst.global.u32 [%out], %r0;");
     let text = kernel(&body).replace(".visible .entry", &format!("{module}.visible .entry"));
+
     // Threads that use the same shared memory without order would race.
     let block = if statement.contains("sh") && !statement.contains("shfl") {
         1

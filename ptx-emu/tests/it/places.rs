@@ -139,6 +139,7 @@ fn no_32_bit_index_leads_to_a_neighbour() {
         let fault = put(&memory, y, i, &LaunchSite::default()).unwrap_err();
         assert_eq!(fault.class, Class::OutOfBounds, "{i}");
     }
+
     put(&memory, y, 63, &LaunchSite::default()).unwrap();
     assert_eq!((word(&memory, y + 63 * 16), word(&memory, next)), (7, 0));
 }

@@ -59,6 +59,7 @@ fn float8(x: i32, exponent_bits: u32) -> u32 {
     let Some(exponent) = x.unsigned_abs().checked_ilog2() else {
         return sign;
     };
+
     let bias = (1 << (exponent_bits - 1)) - 1;
     let fraction = (x.unsigned_abs() << fraction_bits >> exponent) & ((1 << fraction_bits) - 1);
     assert_eq!(
@@ -81,6 +82,7 @@ pub(crate) fn image(
     if l.swizzle == 0 {
         return tiles(ty, outer, depth, l, v);
     }
+
     let (bytes, span) = (size(ty), l.swizzle as usize);
     let (rows, columns) = if l.transposed {
         (depth, outer)
@@ -103,6 +105,7 @@ pub(crate) fn image(
             out[to..to + bytes].copy_from_slice(&encode(ty, v(o, k)).0.to_le_bytes()[..bytes]);
         }
     }
+
     let code = match span {
         128 => 1u64,
         64 => 2,
@@ -141,6 +144,7 @@ fn tiles(
             out[to..to + bytes].copy_from_slice(&encode(ty, v(o, k)).0.to_le_bytes()[..bytes]);
         }
     }
+
     // From tile to tile of the inner dimension, and of the other one.
     (out, 8 << 16 | (8 * inner as u64) << 32)
 }
@@ -171,6 +175,7 @@ pub(crate) fn program(
             "ld.global.v4.b32 {{%v0,%v1,%v2,%v3}}, [%from+{at}]; st.shared.v4.b32 [%at+{at}], {{%v0,%v1,%v2,%v3}};\n"
         );
     }
+
     text += &format!("ld.global.v4.b32 {{%x0,%x1,%x2,%x3}}, [%from+{bytes}];\n");
     text += "fence.proxy.async.shared::cta;\nbar.sync 0;\nsetp.ge.u32 %p, %t, 0;\n";
     (0..sums).for_each(|i| text += &format!("mov.{ty} %d{i}, {zero};\n"));
@@ -306,6 +311,7 @@ fn check(form: &Form, columns: usize, in_registers: bool, layouts: [Layout; 2], 
     if form.left != form.right && form.sum == "s32" {
         text = text.replace(".version 8.6", ".version 8.4");
     }
+
     let setup = Setup {
         order,
         seed: columns as u64,
@@ -594,6 +600,7 @@ fn mistakes_with_products() {
             assert!(fault.what.contains(part), "{body:?}: {fault}");
         }
     }
+
     let short = run(FENCE, Setup { block: 64, ..GROUP }).expect_err("two warps are no warpgroup");
     assert!(short.what.contains("the block has 2 warps"), "{short}");
 }

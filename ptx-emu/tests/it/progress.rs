@@ -127,12 +127,14 @@ fn who_waits_in_vain_is_named() {
         32,
         "`ld.relaxed.gpu.global.u32 %r, [%in+8]`",
     );
+
     // Each of two blocks sets its flag when it has seen the other's.
     let both = ".reg .b32 %r<2>; .reg .b64 %d; .reg .pred %p; mov.u32 %r0, %ctaid.x;
         xor.b32 %r1, %r0, 1; mad.wide.u32 %d, %r1, 4, %in;
     ASK: ld.acquire.gpu.global.u32 %r1, [%d]; setp.eq.u32 %p, %r1, 0; @%p bra ASK;
         mad.wide.u32 %d, %r0, 4, %in; st.release.gpu.global.u32 [%d], 1;";
     hangs(both, 2, 1, "no thread can continue");
+
     // A lane that waits for another of its warp, which waits at a barrier of the warp.
     let lanes = ".reg .b32 %r; .reg .pred %p; setp.ne.u32 %p, %t, 0; @%p bra MEET;
     ASK: ld.relaxed.gpu.global.u32 %r, [%in]; setp.eq.u32 %p, %r, 0; @%p bra ASK;
@@ -189,6 +191,7 @@ fn lanes_wait_for_each_other_in_calls() {
             },
         );
     };
+
     // Lane 0 of each warp asks in a loop; the others have gone on into the function where all meet.
     let other = |ask: &str| {
         format!(
@@ -204,6 +207,7 @@ fn lanes_wait_for_each_other_in_calls() {
         "call (back), ask, (at); ld.param.b32 %r0, [back]; setp.eq.u32 %p, %r0, 0; @%p bra ASK;";
     ends(&other(asks), 31 * 3 + 5);
     ends(&other("call await, (at);"), 31 * 3 + 5);
+
     // A lane in a function waits for one of its caller.
     let caller = ".reg .pred %p, %q; .param .b64 at; setp.eq.u32 %p, %t, 3; setp.eq.u32 %q, %t, 7;
         st.param.b64 [at], %in; @!%p bra ELSE; call await, (at); bra MEET;
@@ -405,6 +409,7 @@ fn run_in_world(module: &Module, setup: WorldSetup) -> Option<Class> {
             world.changes.fetch_add(1, SeqCst);
             world.may_change.store(false, SeqCst);
         }
+
         let watched = run.join().expect("it does not panic");
         watched.found.first().map(|found| found.fault.class)
     })
@@ -566,18 +571,21 @@ fn a_second_condition_ends_a_wait_for_an_mbarrier() {
             "global" => "st.release.gpu.global.u32 [%in], 1;",
             _ => "st.release.cta.shared.u32 [stop], 1;",
         };
+
         // Another warp.
         let body = format!(
             "{MBARRIER} {first} @%q bra SET; {wait} @%f st.global.u32 [%out], %r; bra END;
             SET: {store} END:"
         );
         ends(&body, 1, 64, 1);
+
         // Another warp, which waits at a barrier of the block afterwards.
         let body = format!(
             "{MBARRIER} {first} @%q bra SET; {wait} @%f st.global.u32 [%out], %r; bra END;
             SET: {store} END: bar.sync 0;"
         );
         ends(&body, 1, 64, 1);
+
         // Another lane of the warp.
         let body = format!(
             "{MBARRIER} @!%f bra SET; {wait} @%f st.global.u32 [%out], %r; bra END;
@@ -587,6 +595,7 @@ fn a_second_condition_ends_a_wait_for_an_mbarrier() {
         if set == "shared" {
             continue;
         }
+
         // Another block.
         let body = format!(
             "{MBARRIER} mov.u32 %n, %ctaid.x; setp.ne.u32 %q, %n, 0; mov.u32 %n, 0; @%q bra SET;
@@ -686,6 +695,7 @@ fn lanes_arrive_for_lanes_of_their_warp() {
             OTHER: setp.eq.u32 %q, %t, 9; @%q mbarrier.arrive.shared.b64 _, [bar]; END: bar.warp.sync 0xffffffff;"
         );
         ends(&arrives, 1, 32, 4);
+
         // Lane 0 waits for warp 1 and releases the other lanes, which poll.
         let polls = format!(
             "{MBARRIER} setp.ge.u32 %q, %t, 32; @%q bra ARRIVE; @!%f bra POLL;

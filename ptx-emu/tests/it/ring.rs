@@ -631,6 +631,7 @@ fn parities_alias_where_groups_share_a_stage() {
         if let Err(fault) = ring(&body(4), setup) {
             panic!("{fault}");
         }
+
         let fault = ring(&body(3), setup).expect_err("three stages, two groups");
         assert!(
             matches!(fault.class, Class::PhaseAliased | Class::AsyncCopy),
@@ -638,6 +639,7 @@ fn parities_alias_where_groups_share_a_stage() {
         );
         aliased += u32::from(fault.class == Class::PhaseAliased);
     }
+
     assert!(aliased > 0);
 }
 

@@ -99,6 +99,7 @@ fn blocks_that_sleep_until_others_have_left_something_get_it() {
             assert_eq!(out, wanted, "{order:?} {seed}");
         }
     }
+
     // Nobody leaves the eleventh number.
     let in_vain = kernel(&WAIT_FOR_ALL.replace("%r2, 10", "%r2, 11"));
     let found = launch(
@@ -323,6 +324,7 @@ fn bytes_go_in_and_out() {
             .expect("within the allocation");
         assert_eq!(out, data);
     }
+
     let b = memory.alloc(64).expect("there is room");
     assert_eq!(memory.uninitialised(b, 64), Ok(Some(b)));
     memory.fill(b, &[1, 2], 10).expect("within the allocation");

@@ -32,6 +32,7 @@ fn metadata(form: &Form, (row, chunk): (usize, usize), ordered: bool) -> u32 {
     if form.2 == "tf32" {
         return [0b0100, 0b1110][n % 2];
     }
+
     let bits: u32 = [0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110][n % 6];
     if ordered || n % 4 > 0 {
         bits
@@ -54,6 +55,7 @@ fn stored(form: &Form, bits: u32) -> (usize, Vec<usize>) {
 fn words(form: &Form, ordered: bool) -> Vec<u32> {
     let (k, .., selector) = *form;
     let bits = encode(form.2, 0).0;
+
     // Rows, and chunks of a word of metadata.
     let (chunks, group, interleave) = if bits >= 16 { (4, 32, 4) } else { (8, 16, 2) };
     let all = k / stored(form, 0).0;
@@ -73,6 +75,7 @@ fn words(form: &Form, ordered: bool) -> Vec<u32> {
         };
         return (0..32).map(of_lane).collect();
     }
+
     let mut bytes = [0xff; 128];
     for row in (0..group).filter(|row| row / 16 == selector) {
         for column in 0..2 {
@@ -86,6 +89,7 @@ fn words(form: &Form, ordered: bool) -> Vec<u32> {
             bytes[(2 * to + across) * size..][..size].copy_from_slice(&word.to_le_bytes()[..size]);
         }
     }
+
     bytes
         .as_chunks::<4>()
         .0
@@ -129,6 +133,7 @@ fn registers(form: &Form, lane: usize, ordered: bool) -> Vec<u32> {
         };
         all.push(pack(a, &chunks.flat_map(of).collect::<Vec<_>>()));
     }
+
     for r in 0..k / 4 / each {
         all.push(pack(
             b,
@@ -137,6 +142,7 @@ fn registers(form: &Form, lane: usize, ordered: bool) -> Vec<u32> {
                 .collect::<Vec<_>>(),
         ));
     }
+
     let c = |e: usize| value(g + 8 * (e / 2), 2 * t + e % 2 + 5) * 3;
     (0..4 / each_c).for_each(|r| {
         all.push(pack(
@@ -236,6 +242,7 @@ fn sparse_products_of_all_forms() {
 fn what_meets_nothing_stored_takes_no_part() {
     let form = &(8, "f32", "tf32", "tf32", 0);
     let (inst, text, sums) = program(form, true);
+
     // Of b, odd rows are infinite, and the metadata names even columns alone.
     let registers = |lane: usize| {
         let b = if lane.is_multiple_of(2) {

@@ -65,6 +65,7 @@ fn metadata(form: &Form, thread: usize) -> u32 {
     if size > 1 && second != form.3 {
         return u32::MAX;
     }
+
     let (of_bits, counts) = match size {
         1 => ([8, 2048], [32, 1]),
         2 => ([1024, 0], [16, 2]),
@@ -79,6 +80,7 @@ fn metadata(form: &Form, thread: usize) -> u32 {
         assert!(column < k);
         word |= chunk(form, row, column / width).0 << (4 * (v / width));
     }
+
     word
 }
 

@@ -60,6 +60,7 @@ fn surfaces_are_loaded_and_stored_by_bytes() {
             "{x} {y}"
         );
     }
+
     let store = |end: &str, x, y| {
         let body = format!("sust.b.2d.b32.{end} [%t, {{%c0, %c1}}], {{%c2}}; mov.u32 %d0, 1;");
         let texels = surface(&body, &[place(x, y, 7)])
@@ -124,6 +125,7 @@ fn texels_are_reduced() {
     ] {
         assert_eq!(reduce(name, 8, 1, 4), Ok(wanted), "{name}");
     }
+
     assert_eq!(
         reduce("b.max.2d.s32.trap", 8, 1, u32::MAX),
         Ok(None),

@@ -107,6 +107,7 @@ fn launch_with(
             trace,
         )?;
     }
+
     let words = |at: u64, n: u64| {
         let mut bytes = vec![0; 2 * n as usize];
         memory.read(at, &mut bytes).expect("allocated");
@@ -276,6 +277,7 @@ fn boxes_are_reduced() {
             let (row, column) = (i / pitch, i % pitch);
             let within = row >= 10 && (at..(at + width).min(columns)).contains(&column);
             let copied = |before: &[u32]| before[(row - 10) * pitch + column - at];
+
             // A program runs twice, traced and not.
             let twice = |b| update(update(before[i], b), b);
             let wanted = if within {
@@ -286,6 +288,7 @@ fn boxes_are_reduced() {
             assert_eq!(*found, wanted, "{op} {of:?} row {row} column {column}");
         }
     }
+
     let fault = run("min", (Unsigned, 2), SCHEDULES[0]).expect_err("there is no such reduction");
     let what = "`.min` of a tensor of Unsigned elements of 2 bytes";
     assert_eq!(
@@ -651,6 +654,7 @@ fn matrices_are_stored_and_moved() {
             }
         }
     }
+
     let moved = format!(
         "setp.lt.u32 %p, %t, 32; @!%p bra END; {fill} movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r8; st.global.b32 [%out], %r4; END:"
     );
@@ -702,6 +706,7 @@ fn maps_are_changed() {
         ]
         .concat()
     };
+
     // The changes of a map with boxes of 24 by 16, the new box, and its elements from 8, 1 on.
     let rows: &[(&[&str], [u32; 2], Element)] = &[
         (
@@ -742,6 +747,7 @@ fn maps_are_changed() {
             }
         }
     }
+
     // Elements of four bytes, half as many; and each second row, swizzled.
     let words = ["elemtype 2", "global_dim 0, 35", "box_dim 0, 12"];
     let (_, out) =
@@ -852,6 +858,7 @@ fn mistakes_with_changed_maps() {
             );
         }
     }
+
     let refused = |text: &str| {
         Module::parse(text)
             .and_then(Module::complete)

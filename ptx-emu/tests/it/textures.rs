@@ -134,6 +134,7 @@ fn guide(x: f32, n: u32, s: &Sampler) -> ([i64; 2], f64) {
             _ => x,
         } * n;
     }
+
     let x = if x.is_nan() { 0.0 } else { x.clamp(-1e9, 1e9) };
     match s.filter {
         Filter::Point => ([x.floor() as i64; 2], 0.0),
@@ -192,6 +193,7 @@ fn expected(at: &[f32], extent: [u32; 3], s: &Sampler) -> f32 {
         }
         sum += weight * f64::from(if border { BORDER } else { value(index as u32) });
     }
+
     sum as f32
 }
 
@@ -265,6 +267,7 @@ fn follows_the_guide(
             let found = launch(&memory, handle, body, 1, &inputs).unwrap_or_else(|f| panic!("{f}"));
             for (point, found) in points.iter().zip(found) {
                 let (found, wanted) = (f32::from_bits(found[0]), expected(point, extent, &sampler));
+
                 // Half a 256th and one for each of the texels, which are 50 at most.
                 let exact =
                     filter == Filter::Point || point.len() == 1 && mode != AddressMode::Border;
@@ -473,6 +476,7 @@ fn gathers_go_counter_clockwise_from_the_lower_left() {
         at(1.7, 1.2, 0.0),
     )
     .expect("it reads");
+
     // The four texels around (1.7, 1.2) are those of columns 1 and 2 in rows 0 and 1.
     assert_eq!(found.map(f32::from_bits), [5, 6, 2, 1].map(value));
     let body = "tld4.g.2d.v4.f32.f32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}];";
@@ -504,6 +508,7 @@ fn layers_are_chosen_by_their_index() {
         .expect("it reads");
         assert_eq!(f32::from_bits(found[0]), value(layer * 8 + 4 + 2));
     }
+
     let body = "tex.a1d.v4.f32.s32 {%d0, %d1, %d2, %d3}, [%t, {%c0, %c1}], {1};";
     let found = one(
         ImageShape::Layers1,
@@ -557,6 +562,7 @@ fn directions_lead_to_the_faces_of_cubes() {
         ]);
         wanted.push(value((6 + face) * n * n + row * n + column));
     }
+
     let image = floats(&memory, ImageShape::Cubes, [n, n, 12]);
     for filter in [Filter::Point, Filter::Linear] {
         let handle = texture(
@@ -717,6 +723,7 @@ fn texels_that_nobody_wrote_or_that_the_launch_writes_are_findings() {
     memory
         .write(image.address, &1f32.to_le_bytes())
         .expect("it is there");
+
     // The middle of the first texel is that texel alone.
     let found = launch(&memory, handle, TEX2, 1, &[at(0.5, 0.5, 0.0)]).expect("it reads");
     assert_eq!(f32::from_bits(found[0][0]), 1.0);
@@ -854,6 +861,7 @@ fn images_and_samplers_that_do_not_exist_are_refused() {
     for (found, wanted) in cases {
         assert_eq!(found, wanted);
     }
+
     assert_eq!(
         memory
             .remove_object(5)
@@ -928,6 +936,7 @@ fn everything_that_meets_is_survived() {
             sampler.filter = [Filter::Point, Filter::Linear][next(2) as usize];
             sampler.coordinates = [Coordinates::Texels, Coordinates::Normalized][next(2) as usize];
         }
+
         let handle = texture(&memory, &image, &sampler);
         let body = FETCHES[fetch].replace("TYPE", ["s32", "f32", "f32"][next(3) as usize]);
         let body = format!(
@@ -943,5 +952,6 @@ fn everything_that_meets_is_survived() {
             Err(fault) => panic!("{fault}"),
         }
     }
+
     assert!(read > 100 && found > 50, "{read} {found}");
 }

@@ -75,6 +75,7 @@ fn values_are_the_nearest_and_back() {
                 ),
             ]);
         }
+
         // Halfway, too large, infinite, no number, and the sign of zero.
         let largest = (sign - 1) as u64;
         let middle = (all[2] + all[3]) / 2.0;

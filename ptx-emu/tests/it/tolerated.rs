@@ -95,6 +95,7 @@ fn races_that_change_nothing_are_notes() {
             (class, false) if race(&class) && class != Found::Fault("ToleratedRace".into()) => {}
             (other, _) => panic!("{other:?}\n{body}"),
         }
+
         if *tolerated {
             let strict = found(&body, *grid, *block, true);
             assert_eq!(
@@ -104,6 +105,7 @@ fn races_that_change_nothing_are_notes() {
             );
         }
     }
+
     assert_eq!(
         found("st.relaxed.gpu.global.u32 [%in], 7;", 3, 64, true),
         Found::Nothing

@@ -43,6 +43,7 @@ fn a_record_that_reaches_its_limit_is_a_finding_that_ends_the_launch() {
         let [only] = &found[..] else {
             panic!("{} findings", found.len())
         };
+
         let (fault, text) = (&only.fault, only.fault.to_string());
         assert_eq!((fault.class, only.blocks), (Class::TraceFull, 1), "{text}");
         assert!(fault.block[0] > 0, "the first block has room: {text}");

@@ -44,6 +44,7 @@ type Wanted = Option<(Class, &'static str, &'static str)>;
 fn numbers_are_named_where_arithmetic_spoils_them() {
     use Class::{DivisionByZero, NotFinite, Saturated};
     let store = "st.global.f32 [%o], %f1;";
+
     // A body, and the class, the instruction and the words of its only finding.
     let rows: &[(&str, Wanted)] = &[
         (
@@ -139,6 +140,7 @@ fn numbers_are_named_where_arithmetic_spoils_them() {
             }
             _ => panic!("{body}: {all:?}, not {wanted:?}"),
         }
+
         assert!(found(&body, |_| ()).is_empty(), "{body}: nobody asks");
     }
 }
@@ -224,6 +226,7 @@ fn local_memory_of_another_thread_is_not_ones_own() {
         let [fault] = &found(&body(5, load), |_| ())[..] else {
             panic!("{load}")
         };
+
         assert_eq!(
             (fault.class, fault.thread),
             (Class::OutOfBounds, [3, 0, 0]),

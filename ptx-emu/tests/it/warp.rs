@@ -278,6 +278,7 @@ fn disjoint_masks_are_groups_of_their_own() {
         let found = lanes(&format!("{HALVES}{}", inst.replace("NONE", none)), 32);
         assert_eq!(found, (0..32).map(value).collect::<Vec<_>>(), "{inst}");
     }
+
     let found = lanes(&format!("{HALVES}elect.sync %d|%p, %m;"), 32);
     for half in found.chunks(16) {
         assert!(half.iter().all(|d| d & 31 == half[0] & 31), "{found:x?}");
@@ -287,6 +288,7 @@ fn disjoint_masks_are_groups_of_their_own() {
             "{found:x?}"
         );
     }
+
     assert_eq!(
         (found[0] & 31 | 15, found[16] & 31 & 16),
         (15, 16),
@@ -382,6 +384,7 @@ fn a_group_synchronises_its_own_memory_alone() {
             "{partner}"
         );
     }
+
     for partner in [16, 17, 31] {
         assert_eq!(
             fault(&body(partner), SETUP).class,
@@ -389,6 +392,7 @@ fn a_group_synchronises_its_own_memory_alone() {
             "{partner}"
         );
     }
+
     // Two groups that share a lane one after the other pass on what they know.
     let chain = body(31).replace(
         "bar.warp.sync %m;",
@@ -446,6 +450,7 @@ fn shuffles_of_partly_written_registers() {
             panic!("{shuffle} {read}: {fault}");
         }
     }
+
     let wrong = [
         (low, "shfl.sync.bfly.b32 %d, %a, 16, 31, -1;", "", 0xffff),
         (low, "shfl.sync.down.b32 %d, %a, 1, 31, -1;", "@%p", 0x8000),
@@ -479,6 +484,7 @@ fn shuffles_of_partly_written_registers() {
             "{other:?}"
         );
     }
+
     let unread = body(
         "setp.lt.u32 %q, %t, 99; setp.lt.u32 %p, %t, 16; @%p",
         "mov.u32 %d, 1;",

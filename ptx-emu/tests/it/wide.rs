@@ -187,6 +187,7 @@ fn blocks_compare_and_swap() {
             );
         }
     }
+
     let setup = Setup {
         grid: 2,
         trace: Trace::On,

@@ -81,15 +81,18 @@ fn has_operands(i: &Inst, src: &[Operand]) -> bool {
 fn wrong(i: &Inst) -> String {
     let op = i.op;
     let slots = op.form.src;
+
     // The checks are repeated in the order of `inst`, so that the message names the first failure.
     if !op.types.is_empty() && !op.types.contains(&i.kind) {
         return format!("{} has no .{} form", op.template, i.kind.name());
     }
+
     if let Some(from) = i.from
         && !op.from.contains(&from)
     {
         return format!("{} does not convert from .{}", op.template, from.name());
     }
+
     if !has_results(i, &i.dst) {
         if let [Slot::Accumulators(_)] = op.form.dst {
             return format!(
@@ -99,6 +102,7 @@ fn wrong(i: &Inst) -> String {
         }
         return "the registers written are not those of the row".into();
     }
+
     match slots
         .iter()
         .zip(&i.src)

@@ -83,10 +83,12 @@ pub(super) fn check(p: &Program, mut uses: Vec<MbarrierUse<'_>>) -> Vec<BuildErr
     if uses.is_empty() {
         return vec![];
     }
+
     let mut places = places(p);
     for u in &mut uses {
         u.place = places.at(&u.address.0).offset(u.address.1);
     }
+
     let error = |u: &MbarrierUse<'_>| {
         // Threads of all blocks of the cluster may arrive.
         let problem = problem(u, &uses, u64::from(p.block) * u64::from(p.cluster))?;
@@ -114,9 +116,11 @@ fn problem(u: &MbarrierUse<'_>, uses: &[MbarrierUse<'_>], block: u64) -> Option<
             .filter(|count| !(1..=MOST).contains(count))
             .map(Unmatched::Count);
     }
+
     if here(INITS).next().is_none() {
         return Some(Unmatched::NotMade);
     }
+
     // One count that is not a literal makes the smallest and the largest count unknown.
     let counts: Option<Vec<u64>> = here(INITS).map(MbarrierUse::number).collect();
     let counts = counts.unwrap_or_default();
@@ -132,6 +136,7 @@ fn problem(u: &MbarrierUse<'_>, uses: &[MbarrierUse<'_>], block: u64) -> Option<
     if !is(WAITS) || u.number() == Some(1) {
         return None;
     }
+
     let arrive = block * here(ARRIVALS).count() as u64;
     match counts.into_iter().min() {
         _ if arrive == 0 => Some(Unmatched::NoArrival),

@@ -64,11 +64,13 @@ pub(crate) fn checked(mut p: Program, mut errors: Vec<BuildError>) -> Result<Pro
     errors.extend(mbarrier::check(&p, uses));
     errors.extend(wgmma::check(&p));
     p.needs = needs;
+
     // The launch attribute for clusters has requirements even if no instruction does.
     if p.cluster > 1 {
         p.needs.sm = p.needs.sm.max(90);
         p.needs.version = p.needs.version.max(Version(7, 8));
     }
+
     if errors.is_empty() {
         Ok(p)
     } else {
@@ -83,6 +85,7 @@ fn limits(p: &Program) -> Vec<BuildError> {
             errors.push(BuildError { at: None, kind })
         }
     };
+
     // Each parameter is aligned to its size, as in the parameter buffer of the driver.
     let params = p.params.iter().fold(0, |at: u32, q| {
         let (size, align) = q.kind.layout();
@@ -181,6 +184,7 @@ pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<Buil
 fn names(p: &Program) -> Vec<BuildError> {
     let mut errors = vec![];
     let mut report = |kind| errors.push(BuildError { at: None, kind });
+
     // Parameters and shared arrays share one scope in PTX.
     let mut symbols = vec![];
     symbols.extend(p.params.iter().map(|param| param.name));
@@ -190,12 +194,14 @@ fn names(p: &Program) -> Vec<BuildError> {
             report(ErrorKind::BadName((*name).into()));
         }
     }
+
     symbols.sort_unstable();
     for names in symbols.chunk_by(|a, b| a == b) {
         if names.len() > 1 {
             report(ErrorKind::SameName(names[0].into()));
         }
     }
+
     errors
 }
 

@@ -66,6 +66,7 @@ fn result(i: &Inst, around: Level, levels: &mut PerRegister<Level>) -> bool {
     let Some(d) = i.dst.first().map(|d| levels.at(d)) else {
         return false;
     };
+
     let changed = level > *d;
     *d = level.max(*d);
     changed
@@ -197,6 +198,7 @@ fn the_walk_finds_the_levels_and_the_errors_of_the_naive_one() {
                 );
             }
         }
+
         barriers += split;
     }
     assert!(

@@ -115,6 +115,7 @@ impl<'p> KernelWalk<'p> {
         for (reg, level) in &p.pinned {
             registers.at(reg).pinned = Some(*level);
         }
+
         KernelWalk {
             registers,
             open: vec![false],
@@ -162,6 +163,7 @@ impl<'p> KernelWalk<'p> {
                     let level = self.read(cond, at);
                     self.follow(cond, level);
                     let inner = narrower(split, level, at);
+
                     // A condition that splits the block sends at least one warp into each side, so
                     // the block as a whole skips neither.
                     let whole = u32::from(!matches!(level, Level::Warp | Level::Warpgroup));
@@ -236,16 +238,19 @@ impl<'p> KernelWalk<'p> {
             form::inst(i, dst, src, &mut self.form);
             self.needs.add(i.op);
         }
+
         let operands = self.operands(src, i.at);
         let around = split.map_or(Level::Block, |(level, _)| level);
         if around > i.op.together {
             self.diverged(i, split);
         }
+
         let level = around.max(match i.op.uniformity() {
             Uniformity::AsOperands => operands,
             Uniformity::Same(level) => level,
             Uniformity::Differs => Level::Lane,
         });
+
         // Other results do not depend on the uniformity of the operands, so they never get
         // outdated.
         if level < Level::Lane && i.op.uniformity() == Uniformity::AsOperands {
@@ -253,9 +258,11 @@ impl<'p> KernelWalk<'p> {
                 self.follow(r, level);
             }
         }
+
         for d in dst {
             self.write(d, level, i.at);
         }
+
         match i.op.effect {
             Effect::Grid(step) => self.overlap.step(step, i.at),
             effect if effect.is_on_mbarrier() => self.on_mbarrier(i, around),

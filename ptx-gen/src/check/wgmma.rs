@@ -52,6 +52,7 @@ pub(super) fn check(p: &Program) -> Vec<BuildError> {
     if !any {
         return vec![];
     }
+
     let mut walk = WgmmaWalk {
         products: vec![],
         errors: vec![],
@@ -66,6 +67,7 @@ pub(super) fn check(p: &Program) -> Vec<BuildError> {
     if let Some((_, product)) = left {
         walk.report(walk.products[product], Misused::NeverWaited);
     }
+
     walk.errors
 }
 
@@ -106,6 +108,7 @@ impl Now {
     /// Merges the state of another path into this one.
     fn join(&mut self, other: &Now) {
         self.open.join(&other.open);
+
         // Groups are matched from the latest backwards, because waits count from the latest.
         for (n, group) in other.groups.iter().rev().enumerate() {
             match self.groups.len().checked_sub(n + 1) {
@@ -113,6 +116,7 @@ impl Now {
                 None => self.groups.insert(0, group.clone()),
             }
         }
+
         self.read.join(&other.read);
         self.written.join(&other.written);
         self.fenced &= other.fenced;
@@ -224,6 +228,7 @@ impl<'p> WgmmaWalk<'p> {
         if !now.fenced {
             self.report(i, Misused::NeverFenced);
         }
+
         // Accumulators must be fenced after reads and writes, the left matrix only after writes.
         let sums = i
             .dst
@@ -233,6 +238,7 @@ impl<'p> WgmmaWalk<'p> {
         if let Some((reg, at)) = used.filter(|_| now.fenced) {
             self.report(i, Misused::NotFenced(*reg, at));
         }
+
         let known = self
             .products
             .iter()

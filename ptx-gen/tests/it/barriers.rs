@@ -335,6 +335,7 @@ fn a_wait_is_found_where_it_was_written() {
     let Err(Errors(errors)) = Try(program).build() else {
         panic!("two barriers, one of them not made")
     };
+
     let places: Vec<u32> = errors
         .iter()
         .filter_map(|e| e.at)
@@ -377,6 +378,7 @@ fn what_is_read_past_coherence_is_known_by_name() {
         a.z.st(low + high);
     };
     assert_eq!(noncoherent(both), ["x", "y"]);
+
     // Read for others to write meanwhile, read and written, copied past the cache, or only written.
     assert_eq!(noncoherent(|_, a| a.z.st(a.y.fresh().ld())), NONE);
     assert_eq!(noncoherent(|_, a| a.z.st(a.z.at(1).ld())), NONE);
@@ -395,5 +397,6 @@ fn a_row_that_is_added_is_seen_by_what_it_states() {
             inst.op = &LD_NC_V8;
         }
     }
+
     assert_eq!(program.noncoherent().into_iter().collect::<Vec<_>>(), ["y"]);
 }

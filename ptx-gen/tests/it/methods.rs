@@ -441,6 +441,7 @@ const CASES: &[Case] = &[
             for (v, loaded) in left.iter_mut().zip(s.ldmatrix4()) {
                 v.set(loaded);
             }
+
             let left = LeftFragment::of(&left);
             let right = RightFragment(s.ldmatrix2());
             let mut floats = Sums::<f32>::zero(k);
@@ -563,6 +564,7 @@ fn methods_become_their_instructions() {
             problems.push(format!("{missing:?} of\n{text}"));
         }
     }
+
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -610,5 +612,6 @@ fn every_method_has_a_case() {
             count += 1;
         }
     }
+
     assert!(count > 180, "only {count} methods were found");
 }

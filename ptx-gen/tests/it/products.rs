@@ -46,6 +46,7 @@ fn errors(program: Written) -> Vec<String> {
     let Err(Errors(errors)) = Try(program, 1).build() else {
         return vec![];
     };
+
     let text = |e: &BuildError| match e.at {
         Some(_) => e
             .to_string()
@@ -55,6 +56,7 @@ fn errors(program: Written) -> Vec<String> {
             .to_string(),
         None => e.to_string(),
     };
+
     // The lines that a message names are not what is tested.
     let plain = |text: String| match text.split_once("line ") {
         Some((before, after)) => {
@@ -215,6 +217,7 @@ fn sums_are_left_alone_while_they_are_summed() {
             "`mov.f32 %f4, %f1;`: %f1 is an accumulator of the matmul of line #, which may be in flight; `wgmma_wait` for its group first"
         ]
     );
+
     // With one group left under way, the last round's sums are not done when the loop has ended.
     let ring = errors(|k, a| {
         let (x, mut sums, add) = (

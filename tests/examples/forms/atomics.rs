@@ -109,13 +109,16 @@ fn inputs(ty: &str) -> Vec<u64> {
                 .sum::<u64>()
         };
         let mut own: [u64; 6] = std::array::from_fn(|_| word());
+
         // Some words start with the operand, so that comparisons succeed and counters reach their
         // limit.
         if of.starts_with('b') && own[5].is_multiple_of(3) {
             (own[0], own[1]) = (own[2], own[3]);
         }
+
         words.extend(own);
     }
+
     words
 }
 
@@ -209,12 +212,14 @@ fn text(name: &str, ty: &str) -> String {
         body += other;
         body += &moves(ty, count, "wo", "o")[1];
     }
+
     if shared {
         body += &format!(
             "ld.shared.v4.b32 {0}, [%s];\nst.global.v4.b32 [%to], {0};\n",
             list("m", 0, 4)
         );
     }
+
     body += &format!("st.global.v4.b32 [%to+16], {};", list("wo", 0, 4));
     kernel(&declared, &body)
 }

@@ -54,5 +54,6 @@ pub(crate) fn forms() -> Vec<Form> {
             all.push(form(text, "b64 = b64 b64 b64 b64"));
         }
     }
+
     all
 }

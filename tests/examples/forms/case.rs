@@ -49,6 +49,7 @@ impl Case {
         let Some(image) = &self.image else {
             return self.launch(context, inputs);
         };
+
         let object = image.on(context)?;
         let mut inputs = inputs.to_vec();
         inputs[0] = object.handle;
@@ -56,6 +57,7 @@ impl Case {
         if image.is_surface() {
             written.extend(object.texels()?);
         }
+
         Ok(written)
     }
 
@@ -65,6 +67,7 @@ impl Case {
             Parameter::buffer::<u64>("in", Access::Read),
             Parameter::buffer::<u64>("out", Access::Write),
         ];
+
         // SAFETY: the kernel reads its part of the first buffer and writes its part of the second
         // one.
         let function = unsafe { module.function("k", &params) }?;
@@ -90,6 +93,7 @@ impl Case {
                 i - self.stored
             );
         }
+
         let [read, written] = self.each;
         let skipped = if self.image.is_some() { 2 } else { 0 };
         let from = (skipped + i / written.max(1) * read).min(inputs.len());
@@ -97,6 +101,7 @@ impl Case {
         for word in inputs[from..].iter().take(read.min(8)) {
             _ = write!(text, "{word:#x} ");
         }
+
         let of = if read == 0 {
             String::new()
         } else {

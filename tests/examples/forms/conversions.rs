@@ -124,6 +124,7 @@ pub(crate) fn forms() -> Vec<Form> {
             );
         }
     }
+
     all
 }
 

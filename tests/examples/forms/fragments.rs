@@ -80,6 +80,7 @@ pub(crate) fn names(
             }
         }
     }
+
     all
 }
 
@@ -214,6 +215,7 @@ fn text(p: &Product) -> String {
             format!("cvt.u32.u64 %r{r}, %w;\n")
         };
     }
+
     let (d, a) = (list("d", 0, rd), list("r", 0, ra));
     let (b, c) = (list("r", ra, rb), list("r", ra + rb, rd));
     let end = p.sparse.map_or(String::new(), |(_, selector)| {
@@ -233,6 +235,7 @@ fn text(p: &Product) -> String {
         };
         _ = writeln!(body, "st.global.b64 [%at+{}], %w;", 8 * r);
     }
+
     kernel(&declared, &body)
 }
 
@@ -263,6 +266,7 @@ fn wholes() -> Vec<Whole> {
             }));
         }
     }
+
     all.extend(layouts.map(|by_rows| Whole {
         shape: "m16n16k8",
         types: ["f32", "tf32"],
@@ -273,6 +277,7 @@ fn wholes() -> Vec<Whole> {
         types: ["f64", "f64"],
         by_rows,
     }));
+
     // Elements of less than a byte lie along the products that are summed.
     for types in [["s32", "s4"], ["s32", "u4"], ["s32", "b1"]] {
         let shape = if types[1] == "b1" {
@@ -286,6 +291,7 @@ fn wholes() -> Vec<Whole> {
             by_rows: [true, false, sums],
         }));
     }
+
     all
 }
 

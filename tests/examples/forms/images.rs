@@ -114,6 +114,7 @@ impl Image {
             object.fill_array()?;
             resource.res.pointer = object.array.0.expose_provenance() as u64;
         }
+
         object.name(&resource)?;
         Ok(object)
     }
@@ -130,6 +131,7 @@ impl Image {
         } else {
             0
         };
+
         // Channels of 2D textures are gathered.
         flags |= if self.shape == Shape::D2 && !self.is_surface() {
             CUDA_ARRAY3D_TEXTURE_GATHER
@@ -160,11 +162,13 @@ impl Object<'_> {
 
     fn fill_memory(&mut self) -> Result<(), Failure> {
         let (api, texels) = (self.api(), &self.image.texels);
+
         // SAFETY: the address is ours to write.
         done("cuMemAlloc", unsafe {
             (api.cuMemAlloc_v2)(&mut self.memory, texels.len())
         })?;
         let copy = there(api.cuMemcpyHtoD_v2)?;
+
         // SAFETY: the memory has as many bytes as the texels.
         done("cuMemcpyHtoD", unsafe {
             copy(self.memory, texels.as_ptr().cast(), texels.len())
@@ -174,6 +178,7 @@ impl Object<'_> {
     fn fill_array(&mut self) -> Result<(), Failure> {
         let (api, descriptor) = (self.api(), self.image.descriptor());
         let create = there(api.cuArray3DCreate_v2)?;
+
         // SAFETY: the handle is ours to write, and the descriptor a value of this function.
         done("cuArray3DCreate", unsafe {
             create(&mut self.array, &descriptor)
@@ -209,6 +214,7 @@ impl Object<'_> {
                 create(&mut self.handle, resource)
             });
         };
+
         let mut how = CUDA_TEXTURE_DESC::zeroed();
         (how.addressMode, how.filterMode) = ([sampler.mode; 3], sampler.filter);
         how.flags |= if sampler.normalized {
@@ -224,7 +230,9 @@ impl Object<'_> {
         if !sampler.integers {
             how.borderColor = [0.25, -0.5, 3.0, 1.0];
         }
+
         let create = there(api.cuTexObjectCreate)?;
+
         // SAFETY: the handle is ours to write, and the memory lives as long as this.
         done("cuTexObjectCreate", unsafe {
             create(&mut self.handle, resource, &how, null())
@@ -257,6 +265,7 @@ impl Drop for Object<'_> {
         let Ok(_current) = self.context.enter() else {
             return;
         };
+
         let api = self.api();
         let destroy = if self.image.is_surface() {
             api.cuSurfObjectDestroy
@@ -267,10 +276,12 @@ impl Drop for Object<'_> {
             // SAFETY: the kernels that use it were waited for.
             let _gone = unsafe { destroy(self.handle) };
         }
+
         if let Some(destroy) = api.cuArrayDestroy.filter(|_| self.array != CUarray::NULL) {
             // SAFETY: its texture or surface is gone.
             let _gone = unsafe { destroy(self.array) };
         }
+
         if self.memory != 0 {
             // SAFETY: its texture is gone.
             let _gone = unsafe { (api.cuMemFree_v2)(self.memory) };

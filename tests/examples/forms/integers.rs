@@ -121,5 +121,6 @@ pub(crate) fn forms() -> Vec<Form> {
             exact: Exact::Bits,
         });
     }
+
     all
 }

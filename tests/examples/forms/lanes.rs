@@ -35,6 +35,7 @@ pub(crate) fn cases() -> Cases {
             "b32p = b32 b32 segment".into(),
         ));
     }
+
     for (names, result, source) in TOGETHER {
         let to = match result {
             "p" => "%p",
@@ -56,6 +57,7 @@ pub(crate) fn cases() -> Cases {
             ));
         }
     }
+
     for (name, result, to) in [
         ("popc.u32", "b32", "%d"),
         ("and.pred", "p", "%p"),
@@ -68,6 +70,7 @@ pub(crate) fn cases() -> Cases {
         let text = format!("{before};\nbarrier.red.{name} {to}, 0, %q");
         all.push(form(text, format!("{result} = b32")));
     }
+
     all.extend(loads());
     all.extend(stores());
     Box::new(all.into_iter().map(named))

@@ -57,6 +57,7 @@ pub(crate) fn print(folder: &Path, only: &str) -> Result<usize, Failure> {
         )?;
         count += 1;
     }
+
     println!("{count} kernels in {}", folder.display());
     Ok(count)
 }
@@ -130,22 +131,27 @@ pub(crate) fn compare(real: &Real<'_>, emulated: &Context, only: &str) -> usize 
             );
             break;
         }
+
         if o.differing + o.nans == 0 {
             continue;
         }
+
         if !any {
             println!(
                 "form | results | differing | NaN bits | farthest, relative | first difference"
             );
             any = true;
         }
+
         println!(
             "{} | {} | {} | {} | {:.3e} | {}",
             case.name, o.results, o.differing, o.nans, o.farthest, o.first
         );
         differing += usize::from(o.differing > 0);
     }
+
     println!("{differing} of {count} forms differ");
+
     // A name that no form has, or a folder without results, must not look like success.
     differing + usize::from(count == 0)
 }
@@ -196,6 +202,7 @@ fn compared(case: &Case, inputs: &[u64], [found, wanted]: [&[u64]; 2]) -> Outcom
             format!("{} results, emulated {}", found.len(), wanted.len()),
         );
     }
+
     for (i, (f, w)) in found
         .iter()
         .zip(wanted)
@@ -217,6 +224,7 @@ fn compared(case: &Case, inputs: &[u64], [found, wanted]: [&[u64]; 2]) -> Outcom
             }
         }
     }
+
     o
 }
 
@@ -233,6 +241,7 @@ fn judge(case: &Case, f: u64, w: u64) -> Verdict {
     let Some((found, wanted)) = numbers(case.result, f).zip(numbers(case.result, w)) else {
         return Verdict::Differs(0.0);
     };
+
     let (mut near, mut farthest) = (false, None);
     let width = operands::bits(case.result);
     for (p, (x, y)) in found.into_iter().zip(wanted).enumerate() {
@@ -240,6 +249,7 @@ fn judge(case: &Case, f: u64, w: u64) -> Verdict {
         if part(f) == part(w) || x.is_nan() && y.is_nan() {
             continue;
         }
+
         let within = matches!(case.exact, Exact::Near(relative, bound) if (x - y).abs() <= relative * y.abs() + bound);
         if within {
             near = true;
@@ -248,6 +258,7 @@ fn judge(case: &Case, f: u64, w: u64) -> Verdict {
             farthest = Some(f64::max(farthest.unwrap_or(0.0), distance));
         }
     }
+
     match (farthest, near) {
         (Some(distance), _) => Verdict::Differs(distance),
         (None, true) => Verdict::Near,

@@ -18,6 +18,7 @@ pub(crate) fn scalars(types: &str) -> Vec<u64> {
             .zip(&types)
             .for_each(|(word, ty)| *word = operand(ty, &mut random));
     }
+
     words
 }
 

@@ -126,9 +126,11 @@ fn text(form: &Form) -> String {
             bits => writeln!(body, "cvt.u{bits}.u64 %{name}, %w{i};"),
         };
     }
+
     if !matches!(to, "p" | "pq") {
         _ = writeln!(declared, ".reg .b{} %d;", width(to));
     }
+
     _ = writeln!(body, "{};", form.text);
     body += &match (to, width(to)) {
         ("p", _) => "selp.b64 %w4, 1, 0, %p;\n".to_string(),

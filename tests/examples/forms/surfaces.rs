@@ -124,6 +124,7 @@ pub(crate) fn cases() -> Cases {
             }
         }
     }
+
     // Instructions that a GPU may reject for a surface come last.
     all.sort_by_key(|access| access.name.starts_with("sured"));
     Box::new(all.into_iter().map(case))
@@ -185,6 +186,7 @@ const READ: usize = 4;
 fn inputs(a: &Access, repeats: usize) -> Vec<u64> {
     let (mut words, mut random) = (vec![0; 2], Random(37));
     let texel = a.channels * images::bytes(a.format);
+
     // The coordinates of `sured.p` count texels, and all others count bytes.
     let step = if a.name.starts_with("sured.p") {
         1
@@ -204,6 +206,7 @@ fn inputs(a: &Access, repeats: usize) -> Vec<u64> {
         for (c, n) in at.iter_mut().zip(a.extent).take(directions) {
             *c = moved(*c, n as i32, outside, &mut random);
         }
+
         at[0] *= step;
         let layer = if layered { at[2] } else { 0 };
         let [x, y, z] = at.map(|c| u64::from(c.cast_unsigned()));
@@ -214,6 +217,7 @@ fn inputs(a: &Access, repeats: usize) -> Vec<u64> {
             random.bits(),
         ]);
     }
+
     words
 }
 
@@ -231,6 +235,7 @@ fn moved(at: i32, n: i32, outside: &str, random: &mut Random) -> i32 {
 
 fn text(a: &Access) -> String {
     let (count, bits) = parts(a.accessed);
+
     // Registers have 16 bits at least.
     let width = bits.max(16);
     let place = match a.shape {
@@ -261,6 +266,7 @@ fn text(a: &Access) -> String {
             format!("cvt.u{width}.u64 %d{i}, %w;\n")
         };
     }
+
     let loads = a.name.starts_with("suld");
     body += &if loads {
         format!("{} {registers}, [%handle, {place}];\n", a.name)
@@ -277,6 +283,7 @@ fn text(a: &Access) -> String {
         };
         body += &format!("shl.b64 %w, %w, {at};\nor.b64 %v{word}, %v{word}, %w;\n");
     }
+
     body += "mad.wide.u32 %at, %t, 16, %out;\nst.global.v2.b64 [%at], {%v0, %v1};";
     kernel(&declared, &body)
 }

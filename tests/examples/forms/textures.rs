@@ -209,6 +209,7 @@ fn whole() -> Vec<Fetch> {
             });
         }
     }
+
     for (i, channels) in (0..FORMATS.len()).flat_map(|i| [1, 2, 4].map(|channels| (i, channels))) {
         let (format, _, read) = FORMATS[i];
         for integers in [true, false] {
@@ -217,6 +218,7 @@ fn whole() -> Vec<Fetch> {
             {
                 continue;
             }
+
             let whole = plain("tex.1d.v4.T.s32 V, C", Shape::Linear, [256, 1, 1]);
             let sampler = Sampler {
                 integers,
@@ -230,6 +232,7 @@ fn whole() -> Vec<Fetch> {
             });
         }
     }
+
     all
 }
 
@@ -285,6 +288,7 @@ fn gathers() -> Vec<Fetch> {
             }
         }
     }
+
     all.push(Fetch {
         format: (7, 4),
         ..plain("tld4.g.2d.v4.T.f32 V, C, {2, -1}", Shape::D2, [16, 8, 1])
@@ -314,6 +318,7 @@ fn queries() -> Vec<Fetch> {
             });
         }
     }
+
     all
 }
 
@@ -411,6 +416,7 @@ fn inputs(f: &Fetch) -> Vec<u64> {
         words.push(u64::from(layer) | u64::from(at[0]) << 32);
         words.push(u64::from(at[1]) | u64::from(at[2]) << 32);
     }
+
     words
 }
 
@@ -462,10 +468,12 @@ fn kernel_of(f: &Fetch, text: &str, read: &str) -> String {
     if layered {
         list.insert(0, "%layer".into());
     }
+
     // A third coordinate is followed by one that is ignored.
     if list.len() == 3 {
         list.push(list[2].clone());
     }
+
     let place = format!("[%handle, {{{}}}]", list.join(", "));
     let ty = if read == "f32" { "f32" } else { "b32" };
     let declared = format!(
@@ -481,8 +489,10 @@ fn kernel_of(f: &Fetch, text: &str, read: &str) -> String {
         body += "mad.wide.u32 %at, %t, 16, %out;\nst.global.v4.b32 [%at], {%w0, 0, 0, 0};";
         return kernel(&declared, &body);
     }
+
     let text = text.replace(" V, C", &format!(" {{%d0, %d1, %d2, %d3}}, {place}"));
     _ = writeln!(body, "{text};");
+
     // A channel that is not there has no value.
     let given = if text.starts_with("tld4") {
         4
@@ -497,6 +507,7 @@ fn kernel_of(f: &Fetch, text: &str, read: &str) -> String {
         };
         _ = writeln!(body, "mov.b32 %w{i}, {from};");
     }
+
     body += "mad.wide.u32 %at, %t, 16, %out;\nst.global.v4.b32 [%at], {%w0, %w1, %w2, %w3};";
     kernel(&declared, &body)
 }

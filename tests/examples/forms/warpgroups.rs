@@ -87,6 +87,7 @@ fn products(types: [&'static str; 3], saturate: bool) -> Vec<Product> {
                     ..p.clone()
                 });
             }
+
             if types[0] != "s32" {
                 all.push(Product {
                     signs: [-1, 1],
@@ -101,10 +102,12 @@ fn products(types: [&'static str; 3], saturate: bool) -> Vec<Product> {
             }
         }
     }
+
     let whole = all[0].clone();
     if !saturate {
         all.extend(arranged(&whole));
     }
+
     all
 }
 
@@ -136,6 +139,7 @@ fn arranged(whole: &Product) -> Vec<Product> {
             }
         }
     }
+
     all
 }
 
@@ -164,6 +168,7 @@ fn placed(ty: &str, outer: usize, depth: usize, l: Layout) -> (usize, u64) {
         // Tiles of 8 by 16 bytes. The inner dimension varies fastest.
         return (outer * depth * bytes, 8 << 16 | (8 * inner as u64) << 32);
     }
+
     let span = l.swizzle;
     let (rows, columns) = if l.transposed {
         (depth, outer)
@@ -222,12 +227,14 @@ fn instruction(p: &Product) -> String {
     if sum != "s32" {
         _ = write!(text, ", {}, {}", p.signs[0], p.signs[1]);
     }
+
     let turns = p.layouts.map(|l| u8::from(l.transposed));
     if operands::bits(left) == 16 {
         turns[usize::from(p.in_registers)..]
             .iter()
             .for_each(|turn| _ = write!(text, ", {turn}"));
     }
+
     text
 }
 
@@ -273,6 +280,7 @@ fn inputs(p: &Product, elements: Elements) -> Vec<u64> {
             words.extend(operands::registers(sum, sums(p), elements, &mut random));
         }
     }
+
     words
 }
 
@@ -306,6 +314,7 @@ fn text(p: &Product, instruction: &str) -> String {
             "ld.global.v4.b32 {four}, [%from+{at}];\nst.shared.v4.b32 [%s+{at}], {four};"
         );
     }
+
     let registers = (0..4).map(|i| format!("x{i}")).chain(["m".into()]);
     for (i, register) in registers
         .chain((0..sums).map(|i| format!("d{i}")))
@@ -317,6 +326,7 @@ fn text(p: &Product, instruction: &str) -> String {
             8 * i
         );
     }
+
     let adds = if p.adds { "ge" } else { "lt" };
     _ = writeln!(
         body,
@@ -332,5 +342,6 @@ fn text(p: &Product, instruction: &str) -> String {
             8 * i
         );
     }
+
     kernel_for("sm_90a", &declared, &body)
 }

@@ -55,5 +55,6 @@ pub(crate) fn microseconds(
         end.synchronize()?;
         best = best.min(end.since(&begin)?);
     }
+
     Ok(best.as_secs_f64() * 1e6 / launches as f64)
 }

@@ -88,6 +88,7 @@ fn all_names_can_be_imported_together() -> Result<(), Box<dyn std::error::Error>
 
     let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     let stream = Stream::new(&context)?;
+
     // SAFETY: the program stays below `n`, which is the number of elements of both buffers.
     let double = unsafe { Kernel::load(&context, Double) }?;
     let (x, y) = (

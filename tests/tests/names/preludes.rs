@@ -85,8 +85,10 @@ impl KernelDef for Block {
         words.at(2).red_add(i);
         _ = signed.at(0).atom_max(7 - i.bits::<i32>());
         _ = signed.at(1).atom_min(7 - i.bits::<i32>());
+
         // The first thread that comes replaces 100, and all others find its number.
         _ = words.at(3).atom_cas(100u32, i + 1000);
+
         // Each number is added when the next one replaces it, except for the last, which stays.
         words.at(4).red_add(words.at(5).atom_exch(i));
         _ = sum.atom_add(i.cvt::<u64>() * (1u64 << 33));
@@ -113,6 +115,7 @@ impl KernelDef for Block {
             let [x, y, z] = [i % WIDTH, i / WIDTH % HEIGHT, i / (WIDTH * HEIGHT)];
             a.places[i as usize] = x | y << 8 | z << 16 | (i / 32) << 24;
         }
+
         let numbers: u32 = (0..THREADS).sum();
         let left = 1000 / 7 + 1000 % 7 + (1 << 7) + (1 ^ 7);
         let lowest = (7 - (THREADS as i32 - 1)) as u32;
@@ -145,6 +148,7 @@ fn both_preludes_can_be_imported_together() -> Result<(), Box<dyn std::error::Er
 
     let context = Context::new(&Driver::from_library(warpwright_cuda_emu::library())?.device(0)?)?;
     let stream = Stream::new(&context)?;
+
     // SAFETY: the program uses one element of each buffer for each thread, and the contract has
     // their sizes. Threads share memory only by atomic operations and across barriers.
     let block = unsafe { Kernel::load(&context, Block) }?;
@@ -184,6 +188,7 @@ fn both_preludes_can_be_imported_together() -> Result<(), Box<dyn std::error::Er
     assert_eq!(found, expected[2..]);
     for (x, y) in values.iter().zip(stream.read(&y)?) {
         let exact = f64::from(*x).exp();
+
         // Results below the smallest normal number count as 0, and the largest do not fit.
         let normal = exact >= f64::from(f32::MIN_POSITIVE) && exact < f64::from(f32::MAX);
         let ulp = exact * f64::from(f32::EPSILON);
@@ -197,6 +202,7 @@ fn both_preludes_can_be_imported_together() -> Result<(), Box<dyn std::error::Er
             "e^{x} is {exact:e}, not {y:e}"
         );
     }
+
     Ok(())
 }
 
@@ -218,6 +224,7 @@ fn shapes_of_blocks_are_checked() {
             "{errors}"
         );
     }
+
     let program = Shaped {
         shape: [8, 2, 64],
         block: 1024,

@@ -44,6 +44,7 @@ pub(crate) fn sections(ptx: &str) -> Vec<Section> {
     for line in body.filter(|line| !line.is_empty() && !line.trim_start().starts_with('.')) {
         let depth = line.len() - line.trim_start().len();
         let is_note = line.trim_start().starts_with("// ");
+
         // A label is printed at the margin, whichever block it is in. It stays with the lines
         // before it.
         if label(line).is_none() {
@@ -53,6 +54,7 @@ pub(crate) fn sections(ptx: &str) -> Vec<Section> {
                 close(&mut open, &mut done);
             }
         }
+
         open.last_mut()
             .expect("the first section stays open")
             .lines
@@ -66,9 +68,11 @@ pub(crate) fn sections(ptx: &str) -> Vec<Section> {
             notes += 1;
         }
     }
+
     while !open.is_empty() {
         close(&mut open, &mut done);
     }
+
     done
 }
 
@@ -78,6 +82,7 @@ fn close<'a>(open: &mut Vec<OpenSection<'a>>, done: &mut Vec<Section>) {
     let Some(mut section) = open.pop() else {
         return;
     };
+
     let foreign = |line: &&&str| {
         label(line).is_some_and(|name| !section.lines.iter().any(|l| branches(l, name)))
     };
@@ -86,6 +91,7 @@ fn close<'a>(open: &mut Vec<OpenSection<'a>>, done: &mut Vec<Section>) {
     if let Some(around) = open.last_mut() {
         around.lines.extend(behind);
     }
+
     done.push(Section {
         note: section.note,
         text: text(&section),
@@ -129,6 +135,7 @@ impl Names {
         if line.starts_with("// ") {
             return line.to_owned();
         }
+
         let mut out = String::new();
         let mut rest = line;
         while let Some(at) = rest.find(['%', '$']) {
@@ -140,6 +147,7 @@ impl Names {
             out += &self.name(&rest[at..end]);
             rest = &rest[end..];
         }
+
         out + rest
     }
 
@@ -151,6 +159,7 @@ impl Names {
         if !class || prefix == old {
             return old.to_owned();
         }
+
         let count = self.count.entry(prefix.to_owned()).or_default();
         self.new
             .entry(old.to_owned())

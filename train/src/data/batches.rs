@@ -103,6 +103,7 @@ impl Batches {
         for (what, n) in sizes {
             Error::unless(right(n), what, n, "from 1 to 2^24")?;
         }
+
         let samples = data.samples.len();
         Error::unless(samples > 0, "the number of samples", samples, "at least 1")?;
         let lens: Vec<usize> = data.samples.iter().map(|sample| sample.ids.len()).collect();
@@ -155,10 +156,12 @@ impl Batches {
         while known.starts.len() <= epochs as usize {
             known.extend(self);
         }
+
         let EpochStart { step, micro } = known.starts[epochs as usize];
         let what = "the number of micro-batches of all epochs";
         let wanted = "below 2^32: train for fewer epochs";
         Error::unless(micro < 1 << 32, what, micro, wanted)?;
+
         // Each step has at least one micro-batch, so the steps fit too.
         Ok(step as u32)
     }
@@ -197,6 +200,7 @@ impl Batches {
         if let Some(end) = known.starts.iter().find(|start| start.step == steps) {
             return end.micro;
         }
+
         let EpochStart { step, micro } = known.starts[1];
         if steps < step {
             (steps * self.shape.accumulate as u64).min(micro)
@@ -234,11 +238,13 @@ impl Batches {
             .clone()
             .map(|micro| self.micro(&samples, micro))
             .collect();
+
         // The loss is the mean over the labelled tokens of the whole step.
         let n = micros.iter().map(MicroBatch::labelled).sum();
         for micro in &mut micros {
             micro.n = n;
         }
+
         micros
     }
 
@@ -261,6 +267,7 @@ impl Batches {
         if known.packed.0 != epoch {
             known.packed = (epoch, self.pack(epoch));
         }
+
         let rows = known.packed.1.clone();
         let start = known.starts[epoch];
         let accumulate = self.shape.accumulate as u64;
@@ -294,6 +301,7 @@ impl Batches {
             }
             pad(&mut batch, (row + 1) * self.shape.len);
         }
+
         batch
     }
 
@@ -398,6 +406,7 @@ mod tests {
                     .eq(all.samples(step).map(|s| s.line))
             );
         }
+
         for epoch in 0..4 {
             let of = (0..all.steps()).filter(|&step| all.epoch(step) == epoch);
             let mut lines: Vec<usize> = of

@@ -139,6 +139,7 @@ fn check(messages: &Value) -> Result<(), String> {
                 "has a message {number} without a \"role\" that is a string"
             ));
         }
+
         let calls = message
             .get("tool_calls")
             .is_some_and(|calls| !calls.is_null());
@@ -183,6 +184,7 @@ fn sharegpt(object: &Map<String, Value>) -> Result<Vec<chat::Value>, String> {
         };
         messages.push(message(role, value));
     }
+
     Ok(messages)
 }
 
@@ -236,6 +238,7 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
                 .into(),
         );
     }
+
     let wanted = (0..messages.len())
         .find(|&i| chat.marks[i] == MarkEffect::Learned && !is_reply(&messages[i]));
     if let Some(index) = wanted {
@@ -245,6 +248,7 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
             index + 1
         ));
     }
+
     if template.marks_replies() {
         // Templates that mark replies report their ranges.
         let rendered = template
@@ -265,12 +269,14 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
             },
         );
     }
+
     let whole = render(&chat.conversation, template, messages.len(), Then::End)?;
     let mut replies = vec![];
     for index in said {
         if chat.marks[index] == MarkEffect::Excluded {
             continue;
         }
+
         let before = render(&chat.conversation, template, index, Then::Reply)?;
         let after = render(&chat.conversation, template, index + 1, Then::End)?;
         if !whole.starts_with(&before) || !whole.starts_with(&after) || after.len() < before.len() {
@@ -281,14 +287,17 @@ fn replies(chat: &Chat, template: &ChatTemplate) -> Result<Spoken, String> {
                 index + 1
             ));
         }
+
         replies.push(before.len()..after.len());
     }
+
     if replies.is_empty() {
         return Ok(Spoken {
             text: whole,
             learned: vec![],
         });
     }
+
     spoken(whole, replies)
 }
 
@@ -311,6 +320,7 @@ fn without_excluded(
                 index + 1
             ));
         }
+
         let hole = before.len()..after.len();
         learned = learned
             .into_iter()
@@ -420,6 +430,7 @@ mod tests {
         let marked = "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}\
                       {{ m.content }}.{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
         assert_eq!(learned(marked, talk).unwrap(), ["b.", "d."]);
+
         // A template that strips what was thought before, as Qwen 3's does.
         let forgets = "{% for m in messages %}{{ m.role }}:{% if loop.last %}<think>{% endif %}{{ m.content }};{% endfor %}";
         let problem = learned(forgets, talk).unwrap_err();
@@ -471,6 +482,7 @@ mod tests {
         for (line, wanted) in cases {
             assert_eq!(read(line).err().as_deref(), Some(wanted), "{line}");
         }
+
         let nobody = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
         assert!(
             learned(CHATML, nobody)

@@ -93,10 +93,12 @@ pub(super) fn read(
         if is_empty(value) || known.contains(&key.as_str()) {
             continue;
         }
+
         let Some(switch) = SWITCHES.into_iter().find(|switch| *switch == key) else {
             refuse_unknown(key, place)?;
             continue;
         };
+
         let learned = switch_value(switch, value, place)?;
         match found {
             Some((other, before)) if before != learned => {
@@ -145,6 +147,7 @@ fn refuse_unknown(key: &str, place: &str) -> Result<(), String> {
     if !changes_content && !changes_learning {
         return Ok(());
     }
+
     Err(format!(
         "has a key {key:?} {place}that could change what is learned, and that finetune does not support here: remove the \
          key, or rename it if it is only a note (to exclude a message or a row, use \"weight\": 0)"
@@ -166,6 +169,7 @@ fn words(key: &str) -> impl Iterator<Item = String> {
             ' '
         });
     }
+
     spaced
         .split_whitespace()
         .map(str::to_owned)

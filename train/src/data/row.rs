@@ -55,12 +55,14 @@ impl MarkedRow {
         let Value::Object(object) = value else {
             return Err("is not a JSON object: write a sample as {\"text\": \"..\"}".into());
         };
+
         unique_keys(line)?;
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
         let completion = |prompt, completion| RowContent::Completion { prompt, completion };
         let alpaca = has("instruction") && has("output");
         let chat = has("messages");
+
         // Data sets of these two forms often repeat their content under another key. The key is not
         // used, so it does not make the form ambiguous.
         let spare = |key: &str| alpaca && key == "text" || chat && key == "prompt";
@@ -141,6 +143,7 @@ fn invalid_json(line: &[u8], error: &serde_json::Error) -> String {
     if std::str::from_utf8(line).is_err() {
         return "is not valid UTF-8: save the file in UTF-8".into();
     }
+
     let problem = error.to_string();
     let problem = problem.split(" at line ").next().unwrap_or_default();
     let instead = match error.classify() {

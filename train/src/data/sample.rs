@@ -77,6 +77,7 @@ impl Dataset {
             path: path.to_owned(),
             source,
         })?;
+
         // Some editors start a file with a byte order mark.
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
         let refuse = |line: usize, problem: String| Error::Data {
@@ -89,8 +90,10 @@ impl Dataset {
             if text.trim_ascii().is_empty() {
                 continue;
             }
+
             let MarkedRow { row, mark } =
                 MarkedRow::parse(text).map_err(|problem| refuse(line, problem))?;
+
             // An excluded row is read like all others, so that an error in it is not missed.
             let Tokens { ids, learned } =
                 row.tokens(how).map_err(|problem| refuse(line, problem))?;
@@ -98,11 +101,13 @@ impl Dataset {
                 data.excluded += 1;
                 continue;
             }
+
             if matches!(row, RowContent::Chat(_)) {
                 data.conversations += 1;
                 data.unlearned_ends +=
                     usize::from(has_unlearned_end(&ids, &learned, how.tokenizer.eos()));
             }
+
             data.add(
                 Sample {
                     line,
@@ -113,6 +118,7 @@ impl Dataset {
                 len,
             );
         }
+
         let path = path.to_owned();
         if !data.samples.is_empty() {
             Ok(data)
@@ -283,6 +289,7 @@ mod tests {
             assert_eq!((held.dropped, kept.dropped), (0, 2));
             assert_eq!(held.cut() + kept.cut(), samples / 2);
         }
+
         let held = |seed| lines(&data(100).hold_out(0.1, seed).unwrap());
         assert_eq!(held(7), held(7));
         assert_ne!(held(7), held(8));
@@ -297,6 +304,7 @@ mod tests {
             );
             assert_eq!(error, wanted);
         }
+
         let error = data(1).hold_out(0.5, 0).unwrap_err().to_string();
         let wanted = "the number of samples is 1, but must be at least 2, because a share of them is for evaluation";
         assert_eq!(error, wanted);

@@ -62,6 +62,7 @@ impl Adapters {
                 fill_uniform(&mut adapter.a, bound, index, key);
             }
         }
+
         adapters
     }
 

@@ -41,6 +41,7 @@ impl MicroBatchRun<'_> {
             dh.clone_from(&gradients.dh);
             layers.push((gradients, grads));
         }
+
         layers.into_iter().rev().unzip()
     }
 
@@ -57,6 +58,7 @@ impl MicroBatchRun<'_> {
         let (dg, dup) = self.model.ops.swiglu_backward(&da, &layer.g, &layer.up);
         let dg = self.store(dg);
         let dup = self.store(dup);
+
         // Both projections read `x2`. Their gradients are added before the sum is rounded.
         let mut dx = self.projected(l, Projection::Gate, &dg, layer, &layer.x2, grads);
         add_scaled(
@@ -90,6 +92,7 @@ impl MicroBatchRun<'_> {
         let dq = self.rotated_back(Norm::Q, &dq, &layer.q, weights.q_norm.as_deref());
         let dk = self.rotated_back(Norm::K, &dk, &layer.k, weights.k_norm.as_deref());
         let dv = self.store(dv);
+
         // Q, K and V read `x1`. Their gradients are added before the sum is rounded.
         let mut dx = vec![0.0; layer.x1.len()];
         for (p, dy) in [
@@ -103,6 +106,7 @@ impl MicroBatchRun<'_> {
                 &mut dx,
             );
         }
+
         let dx = self.store(dx);
         let dh = self.normed(
             Norm::Attention,

@@ -43,10 +43,12 @@ impl MicroBatch {
                 tokens,
             })?;
         }
+
         require(self.n > 0, || Error::Unlabelled)?;
         for index in 0..tokens {
             self.check_token(index, vocab)?;
         }
+
         Ok(())
     }
 
@@ -63,6 +65,7 @@ impl MicroBatch {
                 vocab,
             })?;
         }
+
         let start = self.starts[index];
         require(start as usize <= index, || Error::Start { index, start })
     }

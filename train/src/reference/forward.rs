@@ -99,6 +99,7 @@ impl MicroBatchRun<'_> {
         );
         let v = self.store(self.project(l, Projection::V, &x1, &mut u));
         let (o, lse) = ops.attention(&self.heads(), &q.rotated, &k.rotated, &v);
+
         // The device stores this tensor, so it is rounded to the format of its storage.
         let o = self.store(o);
         let h1 = self.residual(&h, self.project(l, Projection::O, &o, &mut u));
@@ -142,6 +143,7 @@ impl MicroBatchRun<'_> {
         let eps = self.model.config.eps;
         let y = self.project(l, p, x, u);
         let rotated = |y: &[f64]| self.store(ops.rope(y, &self.angles));
+
         // Without a head norm, the projection is rotated before it is stored, so it is rounded only
         // once.
         let Some((which, gains)) = norm else {
@@ -150,6 +152,7 @@ impl MicroBatchRun<'_> {
                 ..Rotated::default()
             };
         };
+
         let raw = self.store(y);
         let (y, inv) = ops.rms_norm(which, &raw, gains, eps);
         Rotated {

@@ -37,6 +37,7 @@ impl Model<'_> {
         for x in stored.tensors_mut().flatten() {
             *x = self.storage.round(*x);
         }
+
         let run = MicroBatchRun::new(self, &stored, micro);
         let activations = run.forward();
         let head = run.head(&activations.h);

@@ -25,6 +25,7 @@ impl MicroBatchRun<'_> {
         let mut loss = 0.0;
         let mut lse = vec![];
         let mut dx = vec![];
+
         // All logits together would need `tokens * vocab` numbers, so they are computed in chunks.
         let chunks = x.chunks(self.model.head_chunk * hidden);
         for (x, labels) in chunks.zip(self.micro.labels.chunks(self.model.head_chunk)) {
@@ -33,6 +34,7 @@ impl MicroBatchRun<'_> {
             lse.extend(chunk_lse);
             dx.extend(chunk_dx);
         }
+
         let mut dh = vec![0.0; h.len()];
         self.model
             .ops
@@ -60,6 +62,7 @@ impl MicroBatchRun<'_> {
         let loss = ops.loss(&logits, &lse, labels);
         let dl = self.store(ops.loss_backward(&logits, &lse, labels));
         let dx = ops.linear_backward(&dl, &weight, None);
+
         // `dl` belongs to the sum of losses. The loss is their mean over the labelled tokens.
         let n = self.micro.n as f64;
         (

@@ -40,6 +40,7 @@ impl<'a> Model<'a> {
         for tensor in weights.tensors_mut() {
             *tensor = storage.store(std::mem::take(tensor));
         }
+
         Ok(Model {
             config,
             lora,

@@ -91,6 +91,7 @@ impl<'a> MicroBatchRun<'a> {
         let Some(factors) = self.factors(l, p) else {
             return (ops.linear_backward(dy, &weight, None), None);
         };
+
         let du = self.store(ops.lora_du(dy, &factors));
         let adapter = Adapter {
             a: ops.lora_da(&du, x, &factors),

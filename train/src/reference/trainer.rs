@@ -104,6 +104,7 @@ impl<'a> Trainer<'a> {
             loss += gradients.loss;
             sum.add(&gradients.adapters);
         }
+
         Ok((loss, sum))
     }
 
@@ -129,6 +130,7 @@ impl<'a> Trainer<'a> {
                 },
             );
         }
+
         Record {
             loss,
             norm,
@@ -155,6 +157,7 @@ impl<'a> Trainer<'a> {
         for ((p, (m, v)), g) in tensors {
             ops.adamw(adamw, Parameters { p, m, v }, g, rates);
         }
+
         // A device stores parameters and moments in f32, whatever type the matmuls read.
         if self.model.storage != Storage::F64 {
             let moments = self

@@ -77,6 +77,7 @@ impl AdapterLayout {
             start..start + elements
         };
         let rank = lora.rank;
+
         // The stored rows include padding, while `shape` has the rows that the host sees.
         let stored_rank = match arrangement {
             Arrangement::Plain => rank,
@@ -87,6 +88,7 @@ impl AdapterLayout {
             if !lora.targets.contains(&p) {
                 return None;
             }
+
             let a = AdapterSlice {
                 range: next_range(stored_rank * k),
                 shape: [rank, k],

@@ -75,6 +75,7 @@ impl BatchSlots {
     /// one token without a label, so it attends only to itself and adds nothing to the loss.
     pub(super) fn write(&self, i: u32, micro: &MicroBatch, tokens: u32) -> Result<(), Error> {
         let slot = i % SLOTS;
+
         // The device may still read the batch that was in this slot `SLOTS` micro-batches ago.
         self.done[slot as usize].synchronize()?;
         let factor = (1.0 / micro.n as f64) as f32;

@@ -195,6 +195,7 @@ impl<A, S> KeptActivations<A, S> {
         shapes: &BufferShapes<'_>,
     ) -> Result<KeptActivations<A, S>, Error> {
         let count = shapes.config.layers;
+
         // The layers can share buffers because the backward pass computes the activations of a
         // layer again right before it reads them. A model without layers needs none.
         let (layers, inputs) = match shapes.recomputation {
@@ -324,12 +325,14 @@ impl<A, S> LayerBuffers<A, S> {
                 rotated: activations(name, len)?,
             })
         };
+
         // Only the gradients of adapters read `u`.
         let mut u = [const { None }; 7];
         for p in &shapes.lora.targets {
             let label = format!("u of {}", p.name());
             u[*p as usize] = Some(activations(&label, shapes.stored_rank)?);
         }
+
         Ok(LayerBuffers {
             inv1: sums("inv1", 1)?,
             q: rotated("q", queries, heads)?,

@@ -46,6 +46,7 @@ impl TrainingNeeds {
             precision.stored_rank(lora.rank),
         );
         let adapters = precision.adapter_layout(settings).len();
+
         // A model without layers needs only the head and the workspace, so the difference is what
         // the layers keep.
         let config = without_layers(config);
@@ -58,6 +59,7 @@ impl TrainingNeeds {
         let chunk = u64::from(settings.chunk());
         let hidden = u64::from(sizes.hidden);
         let vocab = u64::from(sizes.vocab);
+
         // The head has the logits, its input and the gradient of its input. Each token adds `inv`,
         // `lse` and the loss in `f32`. In `bf16` the gradients of the logits have a buffer of 2
         // bytes per element, while in `f32` they overwrite the logits.
@@ -66,6 +68,7 @@ impl TrainingNeeds {
             Precision::Bf16 => [6, 2],
         };
         let head = logit * chunk * vocab + u64::from(sizes.tokens) * (2 * number * hidden + 12);
+
         // Adapters, two moments and gradients: four buffers of `f32`.
         let adapters = 16 * adapters as u64;
         Ok(TrainingNeeds {

@@ -72,6 +72,7 @@ impl TrainingSizes {
         for (what, n) in products {
             Error::unless(n <= 1 << 31, what, n, "at most 2^31")?;
         }
+
         Ok(())
     }
 

@@ -199,6 +199,7 @@ impl StepState {
             beta1: beta1 as f32,
             beta2: beta2 as f32,
         };
+
         // `EndStep` decides whether the step is taken and computes the clip factor and the learning
         // rate, which AdamW then reads from `taken` and `rates`. The host learns them later, from
         // the records.

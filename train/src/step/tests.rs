@@ -279,6 +279,7 @@ fn work(node: &Node) -> String {
         let scalars = scalars.join(" ");
         let _ = write!(out, " {grid:?} {block:?} {shared} ({scalars})");
     }
+
     for used in node.uses() {
         let access = match used.access {
             Access::Read => "=",
@@ -287,6 +288,7 @@ fn work(node: &Node) -> String {
         };
         let _ = write!(out, "; {} {access} {}", used.name, used.region);
     }
+
     out
 }
 
@@ -342,5 +344,6 @@ fn launches_of_every_graph() {
             }
         }
     }
+
     assert_snapshot("launches_digests", &out);
 }

@@ -127,6 +127,7 @@ impl Trainer {
     /// - [`Error::Driver`] if a driver call fails.
     pub fn step(&mut self, micros: &[MicroBatch]) -> Result<Record, Error> {
         let (last, others) = micros.split_last().ok_or(Error::Empty)?;
+
         // Everything is checked before the first launch, so that an invalid micro-batch leaves the
         // gradients of the step unchanged.
         for (i, micro) in micros.iter().enumerate() {
@@ -135,6 +136,7 @@ impl Trainer {
         for micro in others {
             self.train(micro, LaunchUnit::Micro)?;
         }
+
         self.train(last, LaunchUnit::Last)?;
         self.stream.synchronize()?;
         let record = self.record(self.steps);
@@ -286,10 +288,12 @@ impl Trainer {
         } = snapshot;
         let config = &self.settings.config;
         let lora = &self.settings.lora;
+
         // Checked before the first write, so that an error leaves the trainer unchanged.
         for all in [adapters, &moments.first, &moments.second] {
             all.check(config, lora)?;
         }
+
         let flat = &self.step.state().adapters;
         let state = &self.step.state().carried;
         flat.write(&flat.parameters, adapters)?;
@@ -300,11 +304,13 @@ impl Trainer {
         for (i, count) in [(STEP, step), (SKIPPED, skipped), (MICRO, micro)] {
             counters[i as usize] = *count;
         }
+
         let mut carried = [0.0; CARRIED];
         carried[CORRECTIONS as usize..][..2].copy_from_slice(corrections);
         state.counters.write(&counters)?;
         state.values.write(&carried)?;
         self.micros = *micro;
+
         // The device writes a record for skipped steps too.
         self.steps = step.wrapping_add(*skipped);
         Ok(())
@@ -330,12 +336,14 @@ impl Trainer {
         if found > most {
             return Err(Error::TooLong { found, most });
         }
+
         if micro.number != number {
             return Err(Error::Number {
                 found: micro.number,
                 wanted: number,
             });
         }
+
         // The `bf16` attention kernels need the documents in order.
         match micro.starts.windows(2).position(|pair| pair[1] < pair[0]) {
             Some(index) if self.settings.precision == Precision::Bf16 => {
@@ -367,6 +375,7 @@ impl Trainer {
                 .launch(stream)?,
             None => step.run(&mut &*stream, work)?,
         }
+
         step.state().slots.release(self.micros, stream)
     }
 
@@ -438,6 +447,7 @@ fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
             }
         }
     }
+
     Ok(has)
 }
 

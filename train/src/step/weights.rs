@@ -117,6 +117,7 @@ impl<K: KernelDef> Unnesting<K> {
         if !matrices.any(|matrix| matches!(matrix, Matrix::Nested(_))) {
             return Ok(None);
         }
+
         let map = Buffer::from_slice(context, &nested::dynamic_map())?
             .labelled("the map of nested absmax");
         Ok(Some(Unnesting {

@@ -160,6 +160,7 @@ fn the_loss_is_that_of_the_decoders_logits() {
     let lse = cross_entropy::lse(&logits, bench.base.config.vocab);
     let labels = &bench.micro.labels[..bench.ids.len()];
     let wanted = cross_entropy::loss(&logits, &lse, labels) / bench.micro.n as f64;
+
     // B is zero at first, so the adapters change nothing.
     let found = bench
         .trainer(&bench.adapters())
@@ -210,6 +211,7 @@ fn a_trained_adapter_decodes_to_the_logits_of_the_reference() {
             }])
             .unwrap();
     }
+
     let (adapters, folder) = (trainer.adapters().unwrap(), tempfile::tempdir().unwrap());
     let (config, lora) = (&bench.base.config, &bench.settings.lora);
     let shapes = AdapterShapes {

@@ -24,6 +24,7 @@ fn every_fault_in_what_the_device_runs_is_caught_and_the_page_says_so() {
             "{fault}: {value:e}, without it {without:e}, from the reference with it {meant:e}"
         );
     }
+
     assert!(
         all.iter().all(Caught::caught),
         "the gate does not tell, or something else was planted; see above"
@@ -61,6 +62,7 @@ fn what_is_planted_nowhere_is_told() {
         ..MASK
     };
     assert!(planted(vec![], None) && planted(vec![Box::new(SumGroups)], Some(attention)));
+
     // Without dropout there are no masks, and heads have another length.
     assert!(!planted(vec![], Some(MASK)));
     assert!(!planted(vec![Box::new(KeyGradients { head_dim: 8 })], None));

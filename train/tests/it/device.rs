@@ -86,6 +86,7 @@ fn gate(name: &str) {
     {
         println!("{name}: {gate} {value:.1e} of {limit:.0e}, at {place}");
     }
+
     let missed = figures.iter().find(|figure| !figure.passes());
     assert!(
         missed.is_none(),
@@ -197,6 +198,7 @@ fn a_step_that_is_not_finite_is_skipped() {
         let record = trainer.step(&setup.micros(step)).unwrap();
         assert!(record.skipped && !record.loss.is_finite(), "{record:?}");
     }
+
     let after = trainer.snapshot().unwrap();
     assert_eq!((after.step, after.skipped, after.micro), (1, 2, 3));
     assert_eq!(
@@ -221,6 +223,7 @@ fn refuses_what_a_device_does_not_take() {
     for list in [&mut micro.ids, &mut micro.positions, &mut micro.starts] {
         list.push(0);
     }
+
     micro.labels.push(None);
     let error = trainer.step(&[micro]).unwrap_err().to_string();
     assert_eq!(

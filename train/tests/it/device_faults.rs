@@ -125,6 +125,7 @@ impl Bench {
             let without = worst(&found, &wanted).0;
             self.right.insert(case, (wanted, without));
         }
+
         let site = fault.site(&setup);
         let weights = if site.is_none() {
             in_the_weights(fault, &setup)

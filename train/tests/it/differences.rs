@@ -44,6 +44,7 @@ fn gradients_are_slopes_of_the_loss() {
                     .zip(along)
                     .for_each(|(x, along)| *x += far * along);
             }
+
             device
                 .restore(&Snapshot {
                     adapters,
@@ -64,6 +65,7 @@ fn gradients_are_slopes_of_the_loss() {
             (difference / slope - 1.0).abs() < LIMIT,
             "{difference}, not {slope}"
         );
+
         // So that a tensor of zeros in place of a gradient would be found.
         let least = parts.iter().copied().fold(f64::INFINITY, f64::min) / slope;
         assert!(least > LIMIT / 4.0, "a tensor has {least} of the slope");

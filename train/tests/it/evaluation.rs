@@ -57,6 +57,7 @@ type Left = (Vec<u64>, Snapshot, Vec<Evaluation>);
 fn leaves(setup: &Setup, launch: Launch, evaluate: impl Fn(usize) -> bool) -> Left {
     let mut trainer = trainer(setup, &setup.adapters(), launch);
     let mut held_out = setup.micros(4).swap_remove(0);
+
     // Shorter than the trainer's, and of a number and an `n` that training would not take.
     held_out.ids.pop();
     held_out.labels.pop();
@@ -75,6 +76,7 @@ fn leaves(setup: &Setup, launch: Launch, evaluate: impl Fn(usize) -> bool) -> Le
         losses.push(trainer.step(&[last]).unwrap().loss.to_bits());
         count += 1;
     }
+
     found.extend(evaluate(count).then(|| trainer.evaluate(&held_out).unwrap()));
     (losses, trainer.snapshot().unwrap(), found)
 }
@@ -83,6 +85,7 @@ fn leaves(setup: &Setup, launch: Launch, evaluate: impl Fn(usize) -> bool) -> Le
 fn training_has_the_same_bits_with_and_without_it() {
     for name in ["llama-r4-dropout", "qwen2-r8-accum"] {
         let mut setup = Setup::new(&read(name)["config"]);
+
         // The first step of a warm-up has a rate of 0 and would not change the loss.
         setup.training.schedule.warmup = 0;
         let (losses, snapshot, _) = leaves(&setup, Launch::Graph, |_| false);
@@ -91,12 +94,14 @@ fn training_has_the_same_bits_with_and_without_it() {
         for (left, snapshot_left, _) in &with {
             assert_eq!((left, snapshot_left), (&losses, &snapshot), "{name}");
         }
+
         let [graph, capture, eager] = with.map(|(.., found)| found);
         assert_eq!(graph.len(), 1 + 2 * setup.accum, "{name}");
         assert!(
             graph == capture && graph == eager,
             "{name}: {graph:?}, {capture:?}, {eager:?}"
         );
+
         // The loss is of the adapters as they are: it changes with a step, and only with one.
         let [before, after, last] = [0, setup.accum, 2 * setup.accum].map(|i| graph[i].loss);
         assert!(before != after && after != last, "{name}: {graph:?}");
@@ -120,6 +125,7 @@ fn refuses_what_a_device_does_not_take() {
     for list in [&mut micro.ids, &mut micro.positions, &mut micro.starts] {
         list.push(0);
     }
+
     micro.labels.push(None);
     micro.ids[5] = 0;
     let error = trainer.evaluate(&micro).unwrap_err().to_string();

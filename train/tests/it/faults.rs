@@ -178,6 +178,7 @@ fn each_planted_fault_fails_its_gate() {
         )
         .unwrap();
     }
+
     insta::assert_snapshot!("planted_faults", text);
 }
 
@@ -209,6 +210,7 @@ fn rounding_passes() {
     );
     let half = figures(&none, None, Storage::Bf16);
     let oracle = &read("faults")["rows"][1];
+
     // The largest of twelve differences of losses is a single outcome of rounding, so it may differ by more than the
     // distances, which are sums over whole tensors.
     let figures = [

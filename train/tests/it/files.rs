@@ -56,6 +56,7 @@ fn numpy_reads_the_adapter() {
     )
     .unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/read_adapter.py");
+
     // `cargo xtask ci outside` makes a Python that has NumPy.
     let own = Path::new(concat!(
         env!("CARGO_TARGET_TMPDIR"),
@@ -82,6 +83,7 @@ fn numpy_reads_the_adapter() {
         println!("not run: numpy_reads_the_adapter, as python3 has no numpy");
         return;
     }
+
     let mut wanted = vec!["LORA r 4 alpha 8 of q_proj, v_proj".to_owned()];
     for (l, layer) in moved.layers.iter().enumerate() {
         for (p, factors) in layer.iter().enumerate() {
@@ -97,6 +99,7 @@ fn numpy_reads_the_adapter() {
             }
         }
     }
+
     let mut found: Vec<&str> = found.lines().collect();
     found[1..].sort_unstable();
     wanted[1..].sort_unstable();
@@ -125,6 +128,7 @@ fn rows_go_to_the_order_of_the_original_model() {
     let original = peft::read(folder.path(), &shapes(RopePairing::HalfSplit)).unwrap();
     let (rank, dim) = (setup.lora.rank, setup.config.head_dim);
     let [found, ours] = [&original, &moved].map(|all| &all.layers[1][0].as_ref().unwrap().b);
+
     // Pair i of head 2 is rows 2 i and 2 i + 1 of a GGUF file, and rows i and i + dim / 2 of the original.
     for i in 0..dim / 2 {
         for half in 0..2 {
@@ -132,6 +136,7 @@ fn rows_go_to_the_order_of_the_original_model() {
             assert_eq!(found[to * rank..][..rank], ours[from * rank..][..rank]);
         }
     }
+
     let [found, ours] = [&original, &moved].map(|all| &all.layers[1][2].as_ref().unwrap().b);
     assert_eq!(found, ours, "values are not permuted");
 }

@@ -158,12 +158,14 @@ fn check_weights(fixture: &Value, setup: &Setup, weights: &Weights) {
             "{name}"
         );
     }
+
     for (l, p) in places(setup) {
         let (name, nf4) = (place(l, p), setup.nf4(l, p));
         let wanted = &fixture["nf4"][&name];
         assert_eq!(wanted["absmax"], fnv1a_f32(&nf4.absmax), "absmax of {name}");
         assert_eq!(wanted["packed"], fnv1a(nf4.packed), "{name}");
     }
+
     for (name, tensor) in named(&setup.adapters()) {
         let narrow: Vec<f32> = tensor.iter().map(|&x| x as f32).collect();
         assert_eq!(
@@ -216,6 +218,7 @@ fn named_layer(layer: &LayerWeights) -> Vec<(String, &[f64])> {
         found.push((name.to_string(), weight));
         found.extend(bias.as_ref().map(|bias| (format!("b{name}"), &bias[..])));
     }
+
     found
 }
 
@@ -276,6 +279,7 @@ fn check_moved(fixture: &Value, setup: &Setup, weights: &Weights, worst: &mut Wo
     for (name, tensor) in &gradients {
         worst.sums(name, tensor, &wanted["gradients"][name]["sums"]);
     }
+
     let activations = activations(setup, weights, &micro, &found);
     assert_eq!(
         activations.len(),
@@ -284,6 +288,7 @@ fn check_moved(fixture: &Value, setup: &Setup, weights: &Weights, worst: &mut Wo
     for (name, tensor) in &activations {
         worst.sums(name, tensor, &wanted["activations"][name]);
     }
+
     check_full(&wanted["full"], &gradients, &activations);
 }
 
@@ -340,6 +345,7 @@ fn activations(
         let of_layer = layer_activations(setup, l, found).into_iter();
         all.extend(of_layer.map(|(name, tensor)| (format!("{l}.{name}"), tensor)));
     }
+
     all
 }
 
@@ -415,6 +421,7 @@ fn check_training(
             worst.see(format!("{key} of step {step}"), found, wanted, wanted);
         }
     }
+
     if fixture["steps"] == steps {
         check_adapters(&wanted["adapters"], &trainer.adapters, worst);
     }

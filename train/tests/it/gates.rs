@@ -123,6 +123,7 @@ pub(crate) fn figures(
     if steps == 0 {
         return Ok(figures);
     }
+
     let mut reference = Reference::new(&model, setup.training.clone(), setup.adapters())?;
     let mut device = bench.trainer(&setup.adapters())?;
     let mut records = vec![];
@@ -130,10 +131,12 @@ pub(crate) fn figures(
         let micros = setup.micros(step);
         records.push([device.step(&micros)?, reference.step(&micros)?]);
     }
+
     if precision == Precision::Bf16 {
         figures.push(of_losses(&records));
         return Ok(figures);
     }
+
     figures.extend(of_records(&records));
     let adapters = worst(&device.adapters()?, &reference.adapters);
     figures.push(Figure::new("adapters", ADAPTER, adapters));
@@ -183,6 +186,7 @@ pub(crate) fn tiles(
         .into_iter()
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .unwrap_or_default();
+
     // Below it is only 0.
     Ok(Figure::new(
         "gradients, tile by tile",
@@ -245,6 +249,7 @@ impl Bench<'_> {
         if self.precision == Precision::F32 {
             return Ok(Figure::new("gradients", GRADIENT, worst(&found, &wanted)));
         }
+
         let rounding = setup.model(
             setup.weights(&|nf4| setup.unpack(nf4)),
             Storage::Bf16,
@@ -267,6 +272,7 @@ impl Bench<'_> {
                 .unwrap_or_default()
         };
         let mut all = vec![times(&found, plain.attention)];
+
         // A model of such heads has kernels of both forms; of others only the second.
         if setup.config.head_dim.is_multiple_of(64) {
             let apart = self.moved(
@@ -278,6 +284,7 @@ impl Bench<'_> {
             )?;
             all.push(times(&apart, TensorOp::Mma));
         }
+
         let farthest = all
             .into_iter()
             .max_by(|(a, _), (b, _)| a.total_cmp(b))
@@ -317,6 +324,7 @@ fn of_records(records: &[[Record; 2]]) -> Vec<Figure> {
     let farthest = |steps: &[[Record; 2]], first: usize, of: &dyn Fn(&Record) -> Vec<f64>| {
         let apart = |[found, wanted]: &[Record; 2]| {
             let pairs = of(found).into_iter().zip(of(wanted));
+
             // The first step of a warm-up has a rate of 0, which must be exact.
             let relative = |found: f64, wanted: f64| {
                 if found == wanted {
@@ -326,6 +334,7 @@ fn of_records(records: &[[Record; 2]]) -> Vec<Figure> {
                 }
             };
             let apart = pairs.map(|(found, wanted)| relative(found, wanted));
+
             // A step that was skipped has no figures.
             if found.skipped {
                 f64::NAN

@@ -49,6 +49,7 @@ fn gate(name: &str, steps: usize) {
     {
         println!("{name}: {gate} {value:.1e} of {limit:.0e}, at {place}");
     }
+
     let missed = found.iter().find(|figure| !figure.passes());
     assert!(
         missed.is_none(),

@@ -187,6 +187,7 @@ unsafe extern "C" fn load(
         Some(text)
     });
     let image = other.as_ref().map_or(image, |text| text.as_ptr().cast());
+
     // SAFETY: the caller's arguments, and an image that lives until the call returns.
     unsafe { (real().cuModuleLoadDataEx)(module, image, count, options, values) }
 }

@@ -100,6 +100,7 @@ fn packed_documents_do_not_see_each_other() {
             .zip(found.adapters.tensors().flatten());
         gradients.for_each(|(sum, g)| *sum += g);
     }
+
     assert!((loss / together.loss - 1.0).abs() < 1e-14);
     assert!(worst(&sum, &together.adapters).0 < 1e-13);
 }
@@ -153,6 +154,7 @@ fn interleaved_rows_give_the_same_gradients() {
             of.for_each(|adapter| adapter.b = permuted(&adapter.b, setup.lora.rank));
         }
     }
+
     let mut model = setup.model(weights, Storage::F64, &References);
     model.pairing = RopePairing::Interleaved;
     let interleaved = model.gradients(&at, &micro).unwrap();

@@ -160,6 +160,7 @@ mod tests {
                 "{fixture}"
             );
         }
+
         assert!(FIXTURES.contains(&FAULTY));
         let table = read("faults");
         for (name, steps) in FAULTS {

@@ -128,10 +128,12 @@ pub(crate) fn kernels(context: &Context) -> Result<String, Error> {
             )?;
         }
     }
+
     tiles.retain(|kernel, _| kernel.starts_with("train_linear"));
     for kernel in tiles.keys() {
         half.entry(kernel.clone()).or_default();
     }
+
     Ok(format!(
         "{}{HALF}{}",
         table(&wide, None),
@@ -153,12 +155,14 @@ fn reach(
     for name in seen.loaded {
         table.entry(name).or_default();
     }
+
     for name in seen.launched {
         let fixtures = table.entry(name).or_default();
         if fixtures.last() != Some(&fixture) {
             fixtures.push(fixture);
         }
     }
+
     Ok(())
 }
 
@@ -185,6 +189,7 @@ fn table(reached: &Reached, tiles: Option<&Reached>) -> String {
         )
         .expect("a string takes all");
     }
+
     text
 }
 

@@ -230,6 +230,7 @@ impl Fault {
         if *self != Fault::MaskOffByOne {
             return attention(at);
         }
+
         let last = |i: usize| {
             at.visible[i + 1..]
                 .first()
@@ -272,6 +273,7 @@ impl Fault {
                 .iter_mut()
                 .for_each(|layer| layer.biases = Default::default());
         }
+
         weights
     }
 
@@ -335,6 +337,7 @@ impl Fault {
             Fault::PerLayerClip => clip_layers(&mut gradients, setup.training.max_norm),
             _ => (),
         }
+
         let record = trainer.update(loss, &gradients);
         match self {
             Fault::SkipCaptureStep if step == 1 => (trainer.adapters, trainer.moments) = before,
@@ -347,6 +350,7 @@ impl Fault {
             }
             _ => (),
         }
+
         Ok(record)
     }
 }

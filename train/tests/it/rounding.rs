@@ -44,6 +44,7 @@ fn bf16_is_as_far_from_f64_as_the_oracle() {
             let ratio = distance(rounded, exact) / oracle;
             worst = worst.max(ratio).max(ratio.recip());
         }
+
         println!("{name}: loss {loss:.1e} off, a gradient is {worst:.3} times as far");
         assert!(
             loss.abs() < 1e-11 && worst < DIGITS,

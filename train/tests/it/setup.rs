@@ -269,6 +269,7 @@ impl Setup {
                     micro.labels[token] = Some(micro.ids[token + 1]);
                 }
             }
+
             first = end;
         }
     }

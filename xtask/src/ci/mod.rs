@@ -45,6 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             _ => {}
         }
     }
+
     ensure!(
         args.since.is_none(),
         "--since chooses the crates of `cargo xtask ci quick`; it has no effect on other steps"
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for step in &chosen {
         results.push((*step, run_timed(step)));
     }
+
     println!("\n{}", table(&results));
     report_omissions(&chosen, &results);
     let failed: Vec<_> = results
@@ -74,6 +76,7 @@ fn choose(words: &[String]) -> Result<Vec<&'static CiStep>> {
         let names = STEPS.map(|step| step.name).join(", ");
         bail!("no step {unknown:?}: expected quick, full, list, or some of {names}");
     }
+
     let full = words.iter().any(|word| word == "full");
     ensure!(
         !full || words.len() == 1,
@@ -106,6 +109,7 @@ fn list() -> Result<()> {
         };
         table.add_row([step.name, tier, step.minutes, step.checks]);
     }
+
     println!("{table}");
     Ok(())
 }
@@ -163,6 +167,7 @@ fn table(results: &[(&CiStep, CiOutcome)]) -> Table {
             result,
         ]);
     }
+
     let total: Duration = results.iter().map(|(_, outcome)| outcome.time).sum();
     table.add_row([
         "total".to_owned(),
@@ -182,6 +187,7 @@ fn report_omissions(chosen: &[&CiStep], results: &[(&CiStep, CiOutcome)]) {
             );
         }
     }
+
     let left_out: Vec<_> = STEPS
         .iter()
         .filter(|step| chosen.iter().all(|other| other.name != step.name))
@@ -193,6 +199,7 @@ fn report_omissions(chosen: &[&CiStep], results: &[(&CiStep, CiOutcome)]) {
             left_out.join(", ")
         );
     }
+
     println!("Not run here, because it needs a GPU (`cargo xtask gpu-round` runs it):");
     for check in ON_A_GPU {
         println!("  {check}");

@@ -34,6 +34,7 @@ pub(super) fn run(since: Option<&str>) -> Result<()> {
         println!("No crate changed since {base}. `cargo xtask ci` checks everything.");
         return Ok(());
     }
+
     let names: Vec<_> = packages.iter().map(String::as_str).collect();
     println!("changed since {base}: {}", names.join(", "));
 
@@ -59,6 +60,7 @@ pub(super) fn run(since: Option<&str>) -> Result<()> {
         let test = ["test", "--locked", "--no-fail-fast", "--all-targets"];
         cargo(&[&test[..], &chosen].concat())?;
     }
+
     println!(
         "Not run: doc tests, tests of the other crates, and the other steps of `cargo xtask ci`."
     );
@@ -84,6 +86,7 @@ fn workspace() -> Result<Vec<(String, PathBuf)>> {
             crates.push((package.name, relative.to_owned()));
         }
     }
+
     Ok(crates)
 }
 

@@ -477,6 +477,7 @@ fn example() -> Result<()> {
         .env("WARPWRIGHT_LIBCUDA", emulator());
         must(&mut run)?;
     }
+
     Ok(())
 }
 
@@ -518,6 +519,7 @@ fn readme() -> Result<()> {
     if !program.is_file() {
         cargo(&["build", "--locked"])?;
     }
+
     println!("the program is {}, as it was last built", program.display());
     let (_, arguments) = README
         .split_once(" -- ")
@@ -539,5 +541,6 @@ fn readme() -> Result<()> {
     if !text.contains(README_OUTPUT) {
         bail!("the README's command did not print: {README_OUTPUT}")
     }
+
     Ok(())
 }

@@ -14,6 +14,7 @@ pub(super) fn products() -> Vec<InstructionForm> {
             }
         }
     }
+
     forms.extend(quads());
     forms.extend(warpgroups());
     forms
@@ -93,6 +94,7 @@ fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Instruc
         line: format!("{dense} {d}, {a}, {b}, {c};"),
         name: dense,
     }];
+
     // A sparse matrix is stored with half of its elements.
     let half = fragment(m * k / 2, ty, 20);
     for ordered in ["", "::ordered_metadata"] {
@@ -102,6 +104,7 @@ fn product((m, n, k): (usize, usize, usize), ty: &str, sum: &str) -> Vec<Instruc
             name,
         });
     }
+
     forms
 }
 
@@ -125,6 +128,7 @@ fn warpgroups() -> Vec<InstructionForm> {
             }
         }
     }
+
     forms
 }
 
@@ -134,6 +138,7 @@ fn warpgroup(n: usize, k: usize, ty: &str, sum: &str) -> [InstructionForm; 3] {
     let d = fragment(16 * n, sum, 1);
     let operation = if ty == ".b1" { ".and.popc" } else { "" };
     let scales = if sum == ".s32" { "" } else { ", 1, 1" };
+
     // Only 16-bit matrices can be transposed, so only these have the operands for it.
     let transposes = if matches!(ty, ".f16" | ".bf16") {
         [", 0", ", 0"]

@@ -77,6 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for (name, _) in found(|a| a.taken && a.unsupported).filter(|_| args.unsupported) {
             println!("unsupported: {name}");
         }
+
         for (name, a) in found(|a| !a.taken).filter(|_| args.refusals) {
             let here = if a.unsupported {
                 "called unsupported"
@@ -86,12 +87,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             println!("{here}: {name}: {}", a.ptxas);
         }
     }
+
     if args.update {
         for (file, text) in files(&comparison)? {
             fs::write(paths::root().join(file), text)?;
             println!("wrote {file}");
         }
     }
+
     print!("{}", page::summary(&comparison));
     Ok(())
 }
@@ -131,6 +134,7 @@ pub(crate) fn check() -> Result<()> {
             "{file} is out of date: cargo xtask forms --update"
         );
     }
+
     Ok(())
 }
 
@@ -187,6 +191,7 @@ fn ask(forms: &[InstructionForm]) -> Result<Answers> {
             }
         }
     }
+
     let mut answers = Answers::new();
     for ((name, _), answer) in lines {
         let kept = answers.entry(name.clone()).or_default();
@@ -195,6 +200,7 @@ fn ask(forms: &[InstructionForm]) -> Result<Answers> {
             *kept = answer;
         }
     }
+
     Ok(answers)
 }
 
@@ -250,11 +256,13 @@ fn refusals(
         else {
             continue;
         };
+
         let what = what.split_once(':').map_or(what, |(_, what)| what).trim();
         lines
             .entry(number.parse()?)
             .or_insert_with(|| what.to_owned());
     }
+
     // The invalid kernel in the last line must be rejected too. Otherwise ptxas stopped earlier,
     // and the lines without a message were never read.
     let last = FIRST + text.lines().count() as u32 - FIRST;

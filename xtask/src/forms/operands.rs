@@ -110,6 +110,7 @@ pub(super) fn substituted(
             .or_default()
             .extend(substitutes(line));
     }
+
     let mut answers = BTreeMap::new();
     for (target, mut changed) in by_target {
         changed.sort();
@@ -121,6 +122,7 @@ pub(super) fn substituted(
             .collect();
         answers.extend(ask(ptxas, folder, target, &changed, &kernels)?);
     }
+
     Ok(answers)
 }
 
@@ -146,6 +148,7 @@ fn substitutes(line: &str) -> Vec<String> {
     let Some((name, operands)) = line.trim_end_matches(';').split_once(' ') else {
         return Vec::new();
     };
+
     let operands = split(operands);
     let mut changed = vec![line.to_owned()];
     for (i, operand) in operands.iter().enumerate() {
@@ -169,6 +172,7 @@ fn substitutes(line: &str) -> Vec<String> {
             _ => {}
         }
     }
+
     changed
 }
 
@@ -183,6 +187,7 @@ fn split(operands: &str) -> Vec<String> {
             _ => split.push(String::new()),
         }
     }
+
     split
         .iter()
         .map(|operand| operand.trim().to_owned())
@@ -217,6 +222,7 @@ fn ask(
         };
         answers.insert(name.clone(), answer);
     }
+
     // ptxas reports some errors only during code generation, for example about 32-bit addresses.
     for (name, line) in names.iter().zip(lines) {
         let answer = answers.get_mut(name).context("it was just inserted")?;
@@ -227,6 +233,7 @@ fn ask(
             answer.ptxas = error.to_string();
         }
     }
+
     Ok(answers)
 }
 
@@ -264,6 +271,7 @@ fn refusals(
         if range.is_empty() {
             continue;
         }
+
         // The last kernel is invalid, so that ptxas stops before code generation.
         let body = lines[range.clone()].join("\n");
         fs::write(
@@ -285,12 +293,14 @@ fn refusals(
             }
             continue;
         }
+
         let said = String::from_utf8_lossy(&output.stderr);
         let mut last = None;
         for line in said.lines() {
             let Some((number, what)) = refusal(line) else {
                 continue;
             };
+
             ensure!(
                 number >= first,
                 "ptxas rejects the declarations that statements use: {line}"
@@ -301,14 +311,17 @@ fn refusals(
                 refused.entry(number).or_insert_with(|| what.to_owned());
             }
         }
+
         let Some(last) = last else {
             bail!("ptxas names no line of what it rejects: {said}")
         };
+
         // The invalid last kernel was not reported, so ptxas stopped at a syntax error.
         if last < range.end {
             ranges.push(last + 1..range.end);
         }
     }
+
     Ok(refused)
 }
 
@@ -350,5 +363,6 @@ fn emulated(head: &str, lines: &[String]) -> Result<BTreeMap<usize, (ErrorKind, 
             .with_context(|| format!("the emulator refuses the first declarations: {error}"))?;
         refused.entry(number).or_insert((error.kind, error.what));
     }
+
     Ok(refused)
 }

@@ -768,6 +768,7 @@ fn written(name: &str, operands: &str) -> String {
     let sizes: Vec<u32> = name.split('.').filter_map(size).collect();
     let first = sizes.first().copied().unwrap_or(32);
     let last = sizes.last().copied().unwrap_or(32);
+
     // `setp` and similar instructions take another operand if they combine their result with it.
     let combined = [".and.", ".or.", ".xor.", ".add"]
         .iter()
@@ -814,6 +815,7 @@ fn written(name: &str, operands: &str) -> String {
             other => other.to_owned(),
         };
     }
+
     out
 }
 

@@ -139,6 +139,7 @@ impl Round {
         for line in log.tail(SHOWN)? {
             println!("{line}");
         }
+
         Ok(RoundOutcome {
             name,
             result,
@@ -193,9 +194,11 @@ fn table(outcomes: &[RoundOutcome]) -> Table {
             .map_or_else(StepProblem::to_string, |()| "ok".into());
         table.add_row([name.clone(), result, seconds.to_string()]);
     }
+
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+
     table
 }
 

@@ -126,6 +126,7 @@ impl RoundJob<'_> {
                 "no compute-sanitizer on PATH nor in a CUDA toolkit",
             ));
         };
+
         let mut command = Command::new(sanitizer);
         command
             .args([
@@ -153,6 +154,7 @@ impl RoundJob<'_> {
             let output = self
                 .log
                 .output(&mut self.sanitized("racecheck", &part, arguments)?)?;
+
             // Without a summary racecheck did not check anything, even if it exits with success.
             if !String::from_utf8_lossy(&output).contains("RACECHECK SUMMARY") {
                 return Err(StepProblem::Failed(format!(
@@ -160,6 +162,7 @@ impl RoundJob<'_> {
                 )));
             }
         }
+
         Ok(())
     }
 
@@ -188,6 +191,7 @@ impl RoundJob<'_> {
         if graph.is_empty() {
             return Err(StepProblem::Failed("there are no tokens".into()));
         }
+
         for (device, launch) in [(device, "plain"), (device, "eager"), ("emu", "graph")] {
             if ids(device, launch)? != graph {
                 return Err(StepProblem::Failed(format!(
@@ -195,6 +199,7 @@ impl RoundJob<'_> {
                 )));
             }
         }
+
         Ok(())
     }
 
@@ -208,6 +213,7 @@ impl RoundJob<'_> {
                 )));
             }
         }
+
         let emulated = self.logits("emu", "graph")?;
         let distance = distance(&floats(&graph), &floats(&emulated))?;
         self.log.note(&format!(
@@ -246,6 +252,7 @@ fn distance(found: &[f64], expected: &[f64]) -> Done<f64> {
         let lengths = format!("{} logits, {} on the emulator", found.len(), expected.len());
         return Err(StepProblem::Failed(lengths));
     }
+
     let difference: f64 = found
         .iter()
         .zip(expected)

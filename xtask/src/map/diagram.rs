@@ -28,10 +28,13 @@ pub(super) fn svg(graph: &ImportGraph) -> String {
         let to = &positions[used];
         body += &arrow(from, to);
     }
+
     for (node, position) in &positions {
         body += &position.draw(node);
     }
+
     let height = 2 * MARGIN + LAYER_HEIGHT * rows.len().saturating_sub(1) + BOX_HEIGHT;
+
     // The background is drawn because GitHub shows the file on light and on dark pages.
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
@@ -77,7 +80,9 @@ fn arrow(from: &BoxPosition, to: &BoxPosition) -> String {
         };
         return format!("<path d=\"M{start} {y} {end} {y}\" {stroke}/>\n");
     }
+
     let start = from.top + BOX_HEIGHT;
+
     // Only folders that import each other can point upward.
     let end = if to.top > from.top {
         to.top
@@ -111,6 +116,7 @@ fn arrows(graph: &ImportGraph) -> Vec<(&str, &str)> {
             }
         }
     }
+
     arrows
 }
 
@@ -123,6 +129,7 @@ fn rows(graph: &ImportGraph) -> Vec<Vec<&str>> {
         }
         layers[layer].push(node);
     }
+
     // A box stands below the boxes that import from it: the mean of their places, as in Sugiyama's
     // method of drawing layered graphs.
     let mut place: BTreeMap<&str, f64> = BTreeMap::new();
@@ -145,6 +152,7 @@ fn rows(graph: &ImportGraph) -> Vec<Vec<&str>> {
             place.insert(node, (index as f64 + 0.5) / count);
         }
     }
+
     layers
         .iter()
         .flat_map(|layer| layer.chunks(layer.len().div_ceil(layer.len().div_ceil(BOXES_PER_ROW))))
@@ -160,6 +168,7 @@ fn layers_by_node(graph: &ImportGraph) -> BTreeMap<&str, usize> {
         .map(|node| (node.as_str(), reachable_from(node, graph)))
         .collect();
     let mut layers: BTreeMap<&str, usize> = reachable.keys().map(|node| (*node, 0)).collect();
+
     // Each round moves nodes down by at least one layer, and no chain is longer than the graph.
     for _ in 0..graph.len() {
         for (node, used) in &reachable {
@@ -171,6 +180,7 @@ fn layers_by_node(graph: &ImportGraph) -> BTreeMap<&str, usize> {
             }
         }
     }
+
     layers
 }
 

@@ -68,6 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             names.join(", ")
         );
     }
+
     for map in maps {
         println!("{}", map.name);
         for row in map.rows()? {
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             }
         }
     }
+
     Ok(())
 }
 
@@ -101,6 +103,7 @@ pub(crate) fn page() -> Result<String> {
             );
         }
     }
+
     page.push('\n');
     Ok(page)
 }
@@ -124,6 +127,7 @@ impl Map {
         if self.library.is_empty() {
             return crates();
         }
+
         let source = paths::root().join(self.library).join("src");
         let files = imports::read_sources(&source)
             .with_context(|| format!("cannot read {}", source.display()))?;
@@ -151,6 +155,7 @@ impl Map {
         if self.library.is_empty() {
             return description(name);
         }
+
         let below = paths::root()
             .join(self.library)
             .join("src")
@@ -171,6 +176,7 @@ fn crates() -> Result<ImportGraph> {
         let package = value(&manifest, "name").with_context(|| format!("{folder} has no name"))?;
         packages.push((folder, package, manifest));
     }
+
     let graph = packages
         .iter()
         .map(|(folder, _, manifest)| {
@@ -246,6 +252,7 @@ fn without_links(text: &str) -> String {
         let Some((inner, after)) = link.split_once(']') else {
             return out + "[" + link;
         };
+
         out += inner;
         rest = match after
             .strip_prefix('(')
@@ -255,6 +262,7 @@ fn without_links(text: &str) -> String {
             None => after,
         };
     }
+
     out + rest
 }
 

@@ -92,7 +92,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for root in &roots {
         reports.push(measure(root)?);
     }
+
     println!("{}", table(&roots, &reports));
+
     // Other checkouts are printed to compare with: their rates are not this project's to keep.
     let exceeded: Vec<&str> = reports[0]
         .iter()
@@ -124,6 +126,7 @@ fn table(roots: &[PathBuf], reports: &[Vec<Rate>]) -> Table {
         );
         table.add_row(row);
     }
+
     table
 }
 
@@ -151,6 +154,7 @@ fn measure(root: &Path) -> Result<Vec<Rate>> {
             pages.push(text);
         }
     }
+
     let mut rates = doc_rates(&docs)?;
     rates.extend(page_rates(&pages));
     Ok(rates)
@@ -173,6 +177,7 @@ fn is_page(file: &Path) -> bool {
 
 fn doc_rates(docs: &[DocComment]) -> Result<Vec<Rate>> {
     let opening = Regex::new(OPENING)?;
+
     // "Whether" is the right opening for a field that is a bool.
     let bool_field = Regex::new(r"^(pub(\([a-z]+\))? )?\w+: bool\b")?;
     let mut prose = String::new();
@@ -187,6 +192,7 @@ fn doc_rates(docs: &[DocComment]) -> Result<Vec<Rate>> {
         prose.push_str(&text);
         prose.push('\n');
     }
+
     let words = prose.split_whitespace().count().max(1);
     let mut rates = vec![Rate {
         name: "doc comments: words".to_owned(),
@@ -201,6 +207,7 @@ fn doc_rates(docs: &[DocComment]) -> Result<Vec<Rate>> {
             limit: pattern.limit,
         });
     }
+
     rates.push(Rate {
         name: "doc comments: opening with What, Where, How, Whether, Of or The same, in percent"
             .to_owned(),
@@ -236,8 +243,10 @@ fn doc_comments(source: &str) -> Vec<DocComment> {
         {
             doc.item = line.to_owned();
         }
+
         inside = is_doc;
     }
+
     docs
 }
 
@@ -266,6 +275,7 @@ fn paragraphs(markdown: &str) -> Vec<String> {
             _ => {}
         }
     }
+
     found.retain(|paragraph| !paragraph.trim().is_empty());
     found
 }
@@ -291,6 +301,7 @@ fn page_rates(pages: &[String]) -> Vec<Rate> {
             }
         }
     }
+
     lengths.sort_unstable();
     let mean = lengths.iter().sum::<usize>() as f64 / lengths.len().max(1) as f64;
     let ninetieth = lengths
@@ -323,6 +334,7 @@ fn sentences(paragraph: &str) -> Vec<&str> {
         if !matches!(character, '.' | '!' | '?') {
             continue;
         }
+
         let end = at + character.len_utf8();
         let rest = paragraph[end..].trim_start_matches(['"', '\'', ')']);
         let next = rest.trim_start();
@@ -333,6 +345,7 @@ fn sentences(paragraph: &str) -> Vec<&str> {
             start = end;
         }
     }
+
     found.push(&paragraph[start..]);
     found
 }

@@ -51,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let Ok(source) = fs::read_to_string(root.join(&file)) else {
             continue;
         };
+
         let syntax =
             syn::parse_file(&source).with_context(|| format!("cannot parse {}", file.display()))?;
         let tokens = count(syntax.to_token_stream());
@@ -66,6 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         };
         collector.visit_file(&syntax);
     }
+
     print_functions(&mut functions, args.top);
     print_files(files, args.top);
     print_folders(folders, args.top);
@@ -145,6 +147,7 @@ fn count(stream: TokenStream) -> usize {
         };
         joined = continues;
     }
+
     tokens
 }
 
@@ -160,6 +163,7 @@ impl FunctionCollector<'_> {
         let first = name.span().start().line;
         let last = block.span().end().line;
         let opening = block.span().start().line;
+
         // Line numbers start at 1. The line of the opening brace belongs to the signature.
         let body = &self.source[opening.min(last - 1)..last];
         self.functions.push(Function {

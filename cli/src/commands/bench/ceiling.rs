@@ -97,6 +97,7 @@ pub(crate) fn measure(context: &Context) -> Result<BandwidthCeiling, Error> {
             }
         }
     }
+
     Ok(best.expect("there are variants"))
 }
 
@@ -148,6 +149,7 @@ pub(crate) fn measure_products(context: &Context) -> Result<Option<TensorCeiling
     let Some(kernel) = load_multiply(context)? else {
         return Ok(None);
     };
+
     let stream = Stream::new(context)?;
     let def = *kernel.def();
     let mut random = Random(1);
@@ -200,5 +202,6 @@ fn fastest_of(
         end.synchronize()?;
         fastest = fastest.min(end.since(&start)?);
     }
+
     Ok(fastest)
 }

@@ -54,6 +54,7 @@ struct ChunkFigures {
 
 fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ChunkReport, Failure> {
     let subject = chosen.open()?;
+
     // The kernels of a chunk are launched one by one, whatever the method of other steps is.
     let launch = Launch::Graph;
     let work = BenchWork {
@@ -116,6 +117,7 @@ impl BenchReport for ChunkReport {
             )?;
             writeln!(out, "{}\n", nodes.table().trim_fmt())?;
         }
+
         writeln!(out, "{}", node_table::CAPTION)?;
         Ok(())
     }

@@ -113,6 +113,7 @@ impl BenchHeader {
                 "The times are the emulator's: they say nothing about a GPU."
             )?;
         }
+
         let weights = if self.random_weights {
             ", random weights"
         } else {
@@ -128,6 +129,7 @@ impl BenchHeader {
         if let Some(LoadingTimes { loading, .. }) = &self.loading {
             writeln!(out, "{loading}")?;
         }
+
         let mebibytes = c.bytes >> 20;
         writeln!(
             out,
@@ -145,6 +147,7 @@ impl BenchHeader {
                 "tensor ceiling: {tflops:.1} TFLOPS ({kernel}, {blocks} blocks)"
             )?;
         }
+
         writeln!(out)?;
         Ok(())
     }

@@ -149,6 +149,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<KernelsReport, Failu
         ));
         progress.inc(1);
     }
+
     let attention_bytes =
         kv_bytes_read(setup.outline(), ctx) / u64::from(setup.outline().config.layer_count());
     let attention_us = us(attention);
@@ -174,6 +175,7 @@ impl PlanTrials {
     ) -> Result<PlanTrials, Failure> {
         let effort = effort(&setup.context);
         let rotations = decoder.cold_sets(effort)?;
+
         // Every buffer has numbers in it then.
         decoder.round(1, 1)?;
         let mut tries = vec![];
@@ -185,6 +187,7 @@ impl PlanTrials {
             }
             progress.inc(1);
         }
+
         Ok(PlanTrials {
             rotations,
             tries,
@@ -297,6 +300,7 @@ impl BenchReport for KernelsReport {
         if !self.left_out.is_empty() {
             writeln!(out, "do not fit the model: {}", self.left_out.join(", "))?;
         }
+
         writeln!(
             out,
             "fastest alone, over all layers: {}\nIn a token, where kernels overlap, others may be faster: \
@@ -329,6 +333,7 @@ impl KernelsReport {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
+
         table
     }
 }

@@ -52,9 +52,11 @@ impl NodeTable {
             row.bytes += node.bytes;
             row.operations += node.operations;
         }
+
         for row in &mut kernels {
             row.compare(ceilings);
         }
+
         kernels.sort_by(|a, b| b.us.total_cmp(&a.us));
         NodeTable {
             us: kernels.iter().map(|row| row.us).sum(),
@@ -81,6 +83,7 @@ impl NodeTable {
         for column in table.column_iter_mut().skip(2) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+
         table
     }
 }

@@ -98,6 +98,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<PromptReport, Failur
     let default = Options::new(1, args.launch.into());
     let mut decoder = setup.decoder(options(default.prefill_batch, default.chunk))?;
     let header = BenchHeader::new(&setup, &decoder);
+
     // In chunks if there are kernels for that, and otherwise token by token, for comparison.
     let few = decoder.prefill_batch();
     let chunked = decoder.at_once(longest) > few;
@@ -130,6 +131,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<PromptReport, Failur
             prompts.push(PromptFigures::new(&setup, way, tokens, &rounds));
         }
     }
+
     Ok(PromptReport {
         header,
         launch: args.launch.name(),
@@ -224,6 +226,7 @@ impl BenchReport for PromptReport {
         for column in table.column_iter_mut() {
             column.set_cell_alignment(CellAlignment::Right);
         }
+
         writeln!(out, "{}", table.trim_fmt())?;
         Ok(())
     }

@@ -66,6 +66,7 @@ impl BenchSetup {
             };
             emulation::check(&context, subject.outline(), work)?;
         }
+
         BenchSetup::with_context(subject, context, settings, kind)
     }
 
@@ -157,6 +158,7 @@ pub(super) fn contexts(ctx: &[u32], tokens: u32, outline: &Outline) -> Result<Ve
                 .filter(|ctx| *ctx == 128 || needed(ctx) <= limit.into()),
         );
     }
+
     match contexts.iter().find(|ctx| needed(ctx) > limit.into()) {
         None => Ok(contexts),
         Some(ctx) => Err(Failure::Input(format!(

@@ -204,6 +204,7 @@ pub(super) fn parse(line: &str) -> Result<Option<ChatCommand>, String> {
     if !line.starts_with('/') {
         return Ok(None);
     }
+
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
     let Some(row) = COMMANDS.iter().find(|row| row.names.contains(&name)) else {
@@ -211,6 +212,7 @@ pub(super) fn parse(line: &str) -> Result<Option<ChatCommand>, String> {
             "there is no command {name}: /help lists the commands, and a space in front makes this a message"
         ));
     };
+
     // The operand is checked here, so that the constructors below need not check it again.
     match (row.operand, rest) {
         (CommandOperand::None, rest) if !rest.is_empty() => {
@@ -226,6 +228,7 @@ pub(super) fn parse(line: &str) -> Result<Option<ChatCommand>, String> {
             _,
         ) => {}
     }
+
     Ok(Some(match row.kind {
         CommandKind::System => {
             ChatCommand::System(Some(rest.to_owned()).filter(|rest| !rest.is_empty()))
@@ -307,6 +310,7 @@ fn save(messages: &[Message], file: &Path, existing: Existing) -> Result<(), Fai
             "{file} exists; /save! {file} replaces it"
         )));
     }
+
     let text = serde_json::to_string_pretty(messages).expect("strings are JSON") + "\n";
     let out = Output {
         option: "/save",
@@ -321,6 +325,7 @@ fn save(messages: &[Message], file: &Path, existing: Existing) -> Result<(), Fai
         Err(Failure::Runtime(sentence)) => return Err(Failure::Input(sentence)),
         written => written?,
     }
+
     say(counted(messages.len(), "message"));
     Ok(())
 }
@@ -484,6 +489,7 @@ mod tests {
         for (text, wanted) in cases {
             assert_eq!(read(text), *wanted, "{text}");
         }
+
         let call = read(
             r#"{"role": "assistant", "content": null, "tool_calls":
             [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]}"#,

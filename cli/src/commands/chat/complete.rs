@@ -50,12 +50,14 @@ fn candidates(typed: &str) -> (usize, Vec<String>) {
     if !typed.starts_with('/') {
         return (typed.len(), vec![]);
     }
+
     let Some((name, rest)) = typed.split_once(char::is_whitespace) else {
         let names = command::names()
             .filter(|name| name.starts_with(typed))
             .map(|name| format!("{name} "));
         return (0, names.collect());
     };
+
     let rest = rest.trim_start();
     let start = typed.len() - rest.len();
     match command::operand(name) {
@@ -66,6 +68,7 @@ fn candidates(typed: &str) -> (usize, Vec<String>) {
                 .filter(|name| name.starts_with(word))
                 .map(|name| format!("{name} "));
             let start = typed.len() - word.len();
+
             // A second word is the value of the parameter, which has no completion.
             if word.contains(char::is_whitespace) {
                 (typed.len(), vec![])
@@ -116,6 +119,7 @@ mod tests {
         for name in ["one.json", "one two", ".hidden"] {
             fs::write(at(name), "").unwrap();
         }
+
         fs::create_dir(at("old")).unwrap();
         let complete = |typed: &str| candidates(typed);
         assert_eq!(
@@ -143,6 +147,7 @@ mod tests {
         ] {
             assert_eq!(complete(typed), (typed.len(), vec![]), "{typed}");
         }
+
         let line = format!("/load {}", at("o"));
         assert_eq!(
             complete(&line),

@@ -28,6 +28,7 @@ impl LineHistory {
         if !path.exists() {
             return LineHistory(Some(path));
         }
+
         let loaded = editor.load_history(&path);
         LineHistory(usable(&path, loaded))
     }

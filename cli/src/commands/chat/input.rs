@@ -49,6 +49,7 @@ impl ChatInput {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(ChatInput::Pipe);
         }
+
         settings::remember();
         let config = Config::builder()
             .completion_type(CompletionType::List)
@@ -78,11 +79,13 @@ impl ChatInput {
         if let Some(whole) = begun.trim_end().strip_suffix(FENCE) {
             return Ok(InputLine::Message(whole.to_owned()));
         }
+
         // A line with nothing but the mark is not part of the message.
         let mut lines: Vec<String> = vec![];
         if !begun.is_empty() {
             lines.push(begun.to_owned());
         }
+
         let mut bytes = 0;
         loop {
             let next = match self.line(MORE)? {
@@ -100,6 +103,7 @@ impl ChatInput {
                 }
                 return Ok(InputLine::Message(lines.join("\n")));
             }
+
             bytes += next.len() as u64;
             lines.push(next);
             if bytes > LONGEST {
@@ -138,6 +142,7 @@ fn fault(error: ReadlineError) -> Failure {
 /// Reads the next line of standard input.
 fn piped() -> Result<InputLine, Failure> {
     let mut bytes = vec![];
+
     // A stream without line breaks, such as a binary file, must not fill the memory.
     let read = io::stdin()
         .lock()
@@ -147,12 +152,14 @@ fn piped() -> Result<InputLine, Failure> {
     if bytes.is_empty() {
         return Ok(InputLine::End);
     }
+
     if bytes.len() as u64 > LONGEST {
         return Err(Failure::Input(format!(
             "a line of standard input is larger than {} MiB",
             LONGEST >> 20
         )));
     }
+
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Failure::Input(format!(

@@ -53,6 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(line) = adapter::line(&model.outline) {
         say(line);
     }
+
     let limits = ContextLimits {
         ctx,
         when_full: args.when_full,
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(text) = args.template.system() {
         session.set_system(text);
     }
+
     let input = ChatInput::open(args)?;
     if sampling.temperature > 0.0 {
         say(format!(
@@ -84,6 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             sampling.temperature, sampling.seed
         ));
     }
+
     talk(&mut session, input)
 }
 
@@ -109,6 +112,7 @@ fn talk(session: &mut Session<'_>, mut input: ChatInput) -> Result<(), Failure> 
             }
             InputLine::End => return Ok(()),
         };
+
         // While a line is executed, Ctrl-C ends the answer and not the program.
         let pending = PendingInterrupt::short();
         let done = execute(session, &line);
@@ -118,6 +122,7 @@ fn talk(session: &mut Session<'_>, mut input: ChatInput) -> Result<(), Failure> 
         } else {
             interrupt::check()?
         }
+
         match done {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => return Ok(()),

@@ -89,6 +89,7 @@ pub(super) fn parse(text: &str) -> Result<Setting, String> {
         "verbose" | "quiet" => return Err(format!("/set {known} takes no value")),
         _ => {}
     }
+
     let Some((parameter, names)) = PARAMETERS
         .into_iter()
         .find(|(_, names)| names.contains(&known.as_str()))
@@ -99,9 +100,11 @@ pub(super) fn parse(text: &str) -> Result<Setting, String> {
             name => format!("there is no parameter {name:?}; there are {all}"),
         });
     };
+
     if value.is_empty() {
         return Err(format!("/set {} takes a value", names[0]));
     }
+
     Ok(Setting::Parameter(parameter, value.to_owned()))
 }
 
@@ -165,6 +168,7 @@ impl ChatParameters {
             // As in -n, -1 means no limit.
             Tokens => new.tokens = if value == "-1" { None } else { Some(whole()?) },
         }
+
         Ok(new)
     }
 
@@ -224,6 +228,7 @@ mod tests {
         for (text, wanted) in cases {
             assert_eq!(parse(text), wanted, "{text}");
         }
+
         for (text, start) in [
             ("", "/set takes a name and a value; there are temperature, "),
             ("mood x", "there is no parameter \"mood\"; "),
@@ -256,6 +261,7 @@ mod tests {
                 );
             }
         }
+
         assert_eq!(before.with(Tokens, "-1").unwrap().tokens, None);
         let problem = before.with(TopK, "-2").unwrap_err();
         assert_eq!(problem, "top_k takes a whole number, not \"-2\"");

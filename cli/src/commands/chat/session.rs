@@ -208,6 +208,7 @@ impl<'a> Session<'a> {
         for line in self.parameters.lines() {
             say(line);
         }
+
         let positions = if self.messages.is_empty() {
             0
         } else {
@@ -244,6 +245,7 @@ impl<'a> Session<'a> {
                 "there is no answer to regenerate".to_owned(),
             ));
         };
+
         let dropped = self.dropped;
         let len = self.messages.len();
         let answered = self.prepare_again().and_then(|()| self.answer());
@@ -253,9 +255,11 @@ impl<'a> Session<'a> {
             self.messages.push(answer);
             self.dropped = dropped;
         }
+
         if answered.is_ok() && silent {
             say("interrupted before the first token; the answer stays as it was");
         }
+
         answered
     }
 
@@ -274,6 +278,7 @@ impl<'a> Session<'a> {
                 "the last answer does not follow a message of the user or a tool".to_owned(),
             ));
         }
+
         let Sampling {
             temperature, seed, ..
         } = self.parameters.sampling;
@@ -281,6 +286,7 @@ impl<'a> Session<'a> {
             say("(temperature 0 gives the same answer again; /set temperature 0.8 changes that)");
             return Ok(());
         }
+
         if self
             .last_answer
             .as_ref()
@@ -293,6 +299,7 @@ impl<'a> Session<'a> {
             self.set_sampling(&sampling)?;
             self.parameters.sampling = sampling;
         }
+
         say(format!("(seed {})", self.parameters.sampling.seed));
         Ok(())
     }
@@ -309,8 +316,10 @@ impl<'a> Session<'a> {
         else {
             return Err(Failure::Input("there is no message to undo".to_owned()));
         };
+
         let removed = self.messages.len() - last;
         self.messages.truncate(last);
+
         // The messages that were dropped may fit into the context again.
         self.dropped = 0;
         self.last_answer = None;
@@ -330,6 +339,7 @@ impl<'a> Session<'a> {
         else {
             return say("there is no answer yet");
         };
+
         let guesses = self
             .model
             .writer
@@ -359,14 +369,17 @@ impl<'a> Session<'a> {
             self.print_waiting();
             return Ok(());
         }
+
         if !self.awaits_answer() {
             return Ok(());
         }
+
         let answered = self.answer();
         if answered.is_err() {
             self.messages = old_messages;
             self.dropped = old_dropped;
         }
+
         answered
     }
 
@@ -396,10 +409,12 @@ impl<'a> Session<'a> {
                 )
             }));
         };
+
         let message = Message::answering(call, result);
         if waiting.len() == 1 {
             return self.add_and_answer(message);
         }
+
         self.messages.push(message);
         self.print_waiting();
         Ok(())
@@ -426,9 +441,11 @@ impl<'a> Session<'a> {
             self.messages.truncate(len);
             self.dropped = dropped;
         }
+
         if answered.is_ok() && silent {
             say("interrupted before the first token; your message is removed again");
         }
+
         answered
     }
 
@@ -442,6 +459,7 @@ impl<'a> Session<'a> {
         else {
             return Ok(());
         };
+
         let message = self.message(&reply);
         self.messages.push(message);
         if matches!(
@@ -450,12 +468,14 @@ impl<'a> Session<'a> {
         ) {
             say(format!("({})", why(&ending, Some(self.tools.tokenizer))));
         }
+
         if !is_complete {
             say(format!("({})", grammar::INCOMPLETE));
         }
         if self.statistics == Statistics::Shown {
             self.print_statistics();
         }
+
         self.print_waiting();
         Ok(())
     }
@@ -467,12 +487,14 @@ impl<'a> Session<'a> {
         else {
             return Message::new(ASSISTANT, &reply.text);
         };
+
         let unknown = calls
             .iter()
             .find(|call| self.tools.template.lacks(&call.name));
         if let Some(call) = unknown {
             say(format!("(there is no tool {})", call.name));
         }
+
         let before = self
             .messages
             .iter()
@@ -508,6 +530,7 @@ impl<'a> Session<'a> {
             positions: 0,
             seed: if temperature > 0.0 { Some(seed) } else { None },
         };
+
         // An answer that drops turns is prefilled several times. The statistics describe the first
         // time.
         let mut first = true;
@@ -520,6 +543,7 @@ impl<'a> Session<'a> {
                 statistics.kept = kept;
                 first = false;
             }
+
             let ending = match prefilled {
                 ControlFlow::Break(()) if reply.tokens.is_empty() => return Ok(None),
                 ControlFlow::Break(()) => TextEnding::Interrupted,
@@ -551,6 +575,7 @@ impl<'a> Session<'a> {
                     is_complete,
                 }));
             };
+
             prompt = more;
         }
     }
@@ -598,6 +623,7 @@ impl<'a> Session<'a> {
         if self.cached.tokens().len() < prompt.len() {
             return Ok((kept, ControlFlow::Break(())));
         }
+
         // The last chunk may have been launched before the signal arrived.
         Ok((kept, go_on()))
     }
@@ -614,17 +640,20 @@ impl<'a> Session<'a> {
         if prompt.len() <= ctx {
             return Ok(Some(prompt));
         }
+
         while self.limits.when_full == WhenFull::Drop
             && prompt.len() > ctx - ctx / 4
             && self.drop_turn()
         {
             prompt = self.tokens(answer)?;
         }
+
         if prompt.len() > ctx {
             // Dropping turns did not help, so the model keeps them.
             self.dropped = before;
             return Ok(None);
         }
+
         let line = if answer.is_empty() { "" } else { "\n" };
         let dropped = match self.dropped - before {
             1 => "message is".to_owned(),

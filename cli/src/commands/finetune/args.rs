@@ -380,6 +380,7 @@ impl Args {
                 "--seq {seq} is too short: a token is learned from the tokens before it"
             )));
         }
+
         if let Some(from) = self
             .resume
             .as_ref()
@@ -391,6 +392,7 @@ impl Args {
                 checkpoint::STATE
             )));
         }
+
         check_data("--data", &self.data)?;
         self.check_out()
     }
@@ -417,6 +419,7 @@ impl Args {
                 out.display()
             )));
         }
+
         match disk::refusal(out) {
             Some(error) => Err(Failure::Input(format!(
                 "--out {} cannot be written: {error}; name another folder",

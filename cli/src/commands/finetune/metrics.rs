@@ -58,10 +58,12 @@ impl Metrics {
         lock(&file, folder)?;
         let mut old = String::new();
         file.read_to_string(&mut old).map_err(fault)?;
+
         // Another run may have started in this folder after it was checked.
         if last.is_none() && !old.is_empty() {
             return Err(used(folder));
         }
+
         let last = u64::from(last.unwrap_or(0));
         let kept = old
             .lines()

@@ -35,6 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if tokenizer.eos().is_none() {
         say("warning: the model defines no end token, so samples end without one");
     }
+
     let template = template(args, &model)?;
     let samples = Samples::read(args, &tokenizer, template.as_ref())?;
     let mut plan = TrainingPlan::new(args, &model, config, &samples)?;
@@ -45,9 +46,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             args.rank
         ));
     }
+
     if !args.dry_run {
         plan.check_disk(args)?;
     }
+
     // A dry run only prints a table, so it needs no line about the choice of the device.
     let context = if args.dry_run {
         device::quiet(args.device)?
@@ -59,6 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.dry_run {
         return Ok(());
     }
+
     plan.check(&context, args.insist, &samples)?;
     let base = Base::from_model(&model, args.quantization())?;
     let fingerprint = plan.fingerprint(args, &model, template.as_ref(), &samples)?;

@@ -140,6 +140,7 @@ impl TrainingPlan {
                 "note: frozen weights in {formats} are rounded to bf16 while the adapter is trained"
             ));
         }
+
         Ok(())
     }
 
@@ -162,6 +163,7 @@ impl TrainingPlan {
             };
             all.push((*choice, needs(args, model, &settings)?));
         }
+
         self.choices = all
             .iter()
             .map(|(choice, needs)| (*choice, needs.total()))
@@ -174,6 +176,7 @@ impl TrainingPlan {
         let Some((choice, needs)) = chosen.or(all.last()) else {
             return Ok(());
         };
+
         self.settings.recomputation = (*choice).into();
         self.needs = *needs;
         Ok(())
@@ -201,6 +204,7 @@ impl TrainingPlan {
             row("evaluation samples", count(data));
             row("evaluation tokens", tokens(data, "evaluated"));
         }
+
         let fill = 100.0 * batches.fill();
         row("fill", format!("{fill:.1} % of the rows"));
         row("steps", batches.steps().to_string());
@@ -223,6 +227,7 @@ impl TrainingPlan {
                 row(&name, mebibytes(*total));
             }
         }
+
         row("free on the device", mebibytes(free(context)?));
         Ok(print(&table)?)
     }
@@ -247,9 +252,11 @@ impl TrainingPlan {
                 self.smaller(free)
             )));
         }
+
         if insist || !device::is_emulator(context) {
             return Ok(());
         }
+
         let batches = &samples.training;
         let per_launch = batches.tokens() as u64;
         let evaluated = samples
@@ -280,11 +287,13 @@ impl TrainingPlan {
         let adapter = 4 * self.settings.lora.trainable(&self.settings.config);
         let steps = self.settings.training.schedule.total;
         let checkpoints = args.save_every.map_or(0, |every| u64::from(steps / every));
+
         // A checkpoint has two moments for each parameter of the adapter.
         let needed = adapter + checkpoints.saturating_mul(3 * adapter);
         let Some(free) = disk::free(&args.out).filter(|free| *free < needed) else {
             return Ok(());
         };
+
         Err(Failure::Input(format!(
             "--out {}: the adapter and {checkpoints} checkpoints need {} on the disk, and {} are free; free some space, \
              name a folder on another disk, or use a larger --save-every",
@@ -337,6 +346,7 @@ impl TrainingPlan {
             Some(EvaluateOn::Share(share)) => Some(("eval share", share.to_string())),
             _ => None,
         };
+
         // Only the choice that came later has an entry, so that older checkpoints stay valid.
         let absmax = match args.absmax {
             AbsmaxChoice::F32 => None,
@@ -366,6 +376,7 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
             "--seq {seq} is more than the {context} positions that the model supports"
         ));
     }
+
     for (flag, rate) in [("--lr", args.lr), ("--lr-min", args.lr_min)] {
         if !((rate as f32).is_finite() && rate >= 0.0) {
             return refused(format!(
@@ -373,6 +384,7 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
             ));
         }
     }
+
     // The kernels compute in f32, where a tiny positive number becomes 0.
     if args.clip.is_nan() || args.clip as f32 <= 0.0 {
         return refused(format!(
@@ -380,12 +392,14 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
             args.clip
         ));
     }
+
     if !(0.0..=f64::from(u32::MAX)).contains(&args.warmup) {
         let warmup = args.warmup;
         return refused(format!(
             "invalid --warmup {warmup}: expected a number of steps, or a share of all steps below 1"
         ));
     }
+
     Ok(())
 }
 
@@ -439,6 +453,7 @@ fn count(data: &Dataset) -> String {
     if data.excluded > 0 {
         samples += &format!(", {} excluded by their marks", data.excluded);
     }
+
     samples
 }
 
@@ -466,6 +481,7 @@ fn hashes(model: &Model) -> Result<Vec<(String, String)>, Failure> {
         };
         hashes.push((name, hash(path)?));
     }
+
     Ok(hashes)
 }
 

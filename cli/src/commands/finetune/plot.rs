@@ -57,6 +57,7 @@ fn draw<B: DrawingBackend>(
         .x_label_area_size(LABELS)
         .y_label_area_size(LABELS)
         .build_cartesian_2d(x, y)?;
+
     // Steps are whole numbers, so ticks between them have no label.
     let whole = |x: &f64| {
         if x.fract() == 0.0 {
@@ -78,6 +79,7 @@ fn draw<B: DrawingBackend>(
         let sample = |(x, y)| PathElement::new([(x, y), (x + 15, y)], curve.color);
         chart.draw_series(line)?.label(curve.name).legend(sample);
     }
+
     let mut names = chart.configure_series_labels();
     names
         .position(SeriesLabelPosition::UpperRight)

@@ -77,6 +77,7 @@ impl TrainingProgress {
         if !record.skipped {
             self.losses.push(record.loss);
         }
+
         let skipped = if record.skipped {
             ", skipped: not finite"
         } else {
@@ -89,6 +90,7 @@ impl TrainingProgress {
         self.bar
             .set_message(format!("{text}, {} left", HumanDuration(self.left(step))));
         self.bar.set_position(step.into());
+
         // In a log, the first step is reported at once, to show that the training has started.
         if self.bar.is_hidden() && (self.reported.elapsed() >= REPORT || step == 1) {
             self.reported = Instant::now();
@@ -97,6 +99,7 @@ impl TrainingProgress {
                 self.steps, record.lr
             ));
         }
+
         about
     }
 
@@ -129,6 +132,7 @@ impl TrainingProgress {
         let Some(first) = self.losses.first() else {
             return Ok(print(&"no step was left to train")?);
         };
+
         let count = self.losses.len().div_ceil(10).min(MEAN);
         let last = &self.losses[self.losses.len() - count..];
         let mean = last.iter().sum::<f64>() / count as f64;

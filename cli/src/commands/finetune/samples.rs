@@ -40,6 +40,7 @@ impl Samples {
         };
         let read = |path| Dataset::read(path, &preprocess);
         let mut data = read(&args.data)?;
+
         // A share is removed from `data` here, so no sample is both learned and evaluated.
         let held_out = match &args.eval {
             None => None,

@@ -76,7 +76,9 @@ impl<'a> TrainingSession<'a> {
             );
             return Err(Failure::Input(sentence));
         }
+
         std::fs::create_dir_all(&args.out).map_err(fault)?;
+
         // The lock on the metrics comes before the trainer, so that a second run in the folder
         // fails before it loads the model.
         let metrics = Metrics::open(&args.out, args.resume.as_ref().map(|_| done))?;
@@ -84,6 +86,7 @@ impl<'a> TrainingSession<'a> {
         if let Some(snapshot) = &snapshot {
             trainer.restore(snapshot)?;
         }
+
         Ok(TrainingSession {
             args,
             shapes,
@@ -116,6 +119,7 @@ impl<'a> TrainingSession<'a> {
     /// Runs the remaining steps and writes the adapter.
     fn steps(&mut self, samples: &Samples) -> Result<(), Failure> {
         let steps = samples.training.steps();
+
         // Until the adapter is written, a signal ends the training after the current step.
         let pending = PendingInterrupt::begin("this step, with a checkpoint");
         let mut progress = TrainingProgress::new(steps, self.from);
@@ -126,6 +130,7 @@ impl<'a> TrainingSession<'a> {
             self.evaluate(samples, &mut progress)?;
             self.pause(&progress, steps)?;
         }
+
         progress.end()?;
         let base = self.args.model.path()?.display().to_string();
         peft::write(
@@ -156,6 +161,7 @@ impl<'a> TrainingSession<'a> {
         if self.skipped < PATIENCE {
             return Ok(());
         }
+
         // A single skipped step is harmless. Many of them mean that the weights themselves are
         // broken.
         let lines: BTreeSet<_> = (step + 1 - PATIENCE..=step)
@@ -180,10 +186,12 @@ impl<'a> TrainingSession<'a> {
         let Some(evaluation) = &samples.evaluation else {
             return Ok(());
         };
+
         let due = evaluation.is_due(self.done, samples.training.steps());
         if !due || self.metrics.is_evaluated(self.done) {
             return Ok(());
         }
+
         let mut all = Evaluation::default();
         for micro in (0..evaluation.batches.steps()).flat_map(|step| evaluation.batches.step(step))
         {
@@ -194,6 +202,7 @@ impl<'a> TrainingSession<'a> {
             all.loss += loss;
             all.tokens += tokens;
         }
+
         self.metrics.add_evaluation(self.done, &all)?;
         progress.evaluation(self.done, &all);
         Ok(())
@@ -221,6 +230,7 @@ impl<'a> TrainingSession<'a> {
                 ));
             }
         }
+
         Ok(stop?)
     }
 

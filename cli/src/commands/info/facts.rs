@@ -222,6 +222,7 @@ fn sampling(model: &Model) -> ModelFact<SamplingFacts> {
         Ok(config) => config,
         Err(error) => return ModelFact::Error(sentence(&error)),
     };
+
     // Only settings that the sampler follows are listed, so the output shows what a text depends
     // on.
     let says = [
@@ -244,6 +245,7 @@ fn sampling(model: &Model) -> ModelFact<SamplingFacts> {
     if says.is_empty() && warning.is_none() {
         return ModelFact::None;
     }
+
     ModelFact::Some(SamplingFacts { says, warning })
 }
 

@@ -74,6 +74,7 @@ fn a_model_is_downloaded_once_and_then_used_without_the_network() {
     );
     assert_eq!(hub.server.requests().len(), 2);
     assert_eq!(hub.run(&arguments), local);
+
     // Other names of the same file, as other arguments, and in the closing words of other commands.
     let path = hub.snapshot(&file.name);
     for name in [
@@ -96,6 +97,7 @@ fn a_model_is_downloaded_once_and_then_used_without_the_network() {
             assert_eq!(end.code, Some(0), "{end:?}");
         }
     }
+
     // A draft model is a model too. The name of the repository alone means the same file.
     let speculative = [&arguments[..], &["--draft", "hf:org/repo"]].concat();
     assert_eq!(hub.run(&speculative), local);
@@ -146,6 +148,7 @@ fn the_network_is_not_used_offline() {
             "{end:?}"
         );
     }
+
     assert_eq!(hub.server.requests().len(), 0);
 }
 
@@ -199,6 +202,7 @@ fn a_repository_without_gguf_is_pulled_as_a_folder() {
             file.name
         );
     }
+
     assert_eq!(files_below(&path).len(), files.len());
     hub.server.requests();
     let end = hub.run(&["info", "hf:org/repo"]);
@@ -225,6 +229,7 @@ fn a_folder_in_several_files_is_used_when_it_is_complete() {
     files.push(File::git("model.safetensors.index.json", index.as_bytes()));
     let shard = File::lfs("shard-1.safetensors", &weights.content);
     let hub = Hub::new(&files);
+
     // The hub lacks a file that the index names.
     let end = hub.run(&["pull", "hf:org/repo"]);
     assert_eq!(end.code, Some(2), "{end:?}");
@@ -244,6 +249,7 @@ fn a_folder_in_several_files_is_used_when_it_is_complete() {
     hub.server.requests();
     assert_eq!(hub.run(&["info", "hf:org/repo"]).code, Some(0));
     assert_eq!(hub.server.requests().len(), 0);
+
     // Without a file that the index names, the folder is not complete.
     fs::remove_file(hub.blob(&shard)).expect("it is there");
     assert_eq!(hub.run(&["info", "hf:org/repo"]).code, Some(0));

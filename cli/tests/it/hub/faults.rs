@@ -126,6 +126,7 @@ fn answers_that_stay_wrong_are_reported_at_once() {
         assert_eq!(hub.server.requests().len(), 1, "{message}");
         assert!(!end.err.contains('\u{1b}'), "{end:?}");
     }
+
     hub.assert_failed(
         &hub.run(&["pull", "hf:org/other"]),
         2,
@@ -232,6 +233,7 @@ fn wrong_bytes_are_deleted() {
         assert!(!hub.part(&file).exists());
         hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
     }
+
     // A small file of git has a checksum as well.
     let config = File::git("config.json", b"{\"a\": 1}");
     let hub = Hub::new(from_ref(&config));
@@ -242,6 +244,7 @@ fn wrong_bytes_are_deleted() {
         "config.json: the checksum is ",
     );
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo:config.json"]), &config);
+
     // Without a length the end is where the connection ends, so too few bytes are not an end.
     let hub = Hub::new(from_ref(&file));
     hub.server.fail(&[Fault::Unknown(-10)]);

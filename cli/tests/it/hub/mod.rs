@@ -44,6 +44,7 @@ impl Hub {
                 command.env_remove(&variable);
             }
         }
+
         command
             .env_remove("TRANSFORMERS_OFFLINE")
             .env_remove("XDG_CACHE_HOME");
@@ -135,6 +136,7 @@ pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
             files.push(entry.path());
         }
     }
+
     files.sort();
     files
 }

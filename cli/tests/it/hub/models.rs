@@ -47,6 +47,7 @@ fn models_are_listed() {
     for name in ["hf:org/repo", "hf:org/repo:Q8_0", "hf:org/repo:README.md"] {
         assert_eq!(hub.run(&["pull", name]).code, Some(0));
     }
+
     // Other kinds of repositories, and what is not one, are not listed.
     for folder in [
         "datasets--org--data/snapshots/x",
@@ -56,6 +57,7 @@ fn models_are_listed() {
     ] {
         fs::create_dir_all(cache.join(folder)).expect("a folder for a test");
     }
+
     let path = |file: &File| hub.snapshot(&file.name).display().to_string();
     let end = hub.run(&["models", "--json"]);
     let row = |file: &File, quant: &str| {
@@ -107,6 +109,7 @@ fn a_file_is_removed_with_its_content() {
     for name in ["hf:org/repo", "hf:org/repo:Q8_0"] {
         assert_eq!(hub.run(&["pull", name]).code, Some(0));
     }
+
     let end = hub.run(&["models", "remove", "hf:org/repo:q8_0"]);
     assert_eq!(
         (end.code, end.out.as_str()),
@@ -121,6 +124,7 @@ fn a_file_is_removed_with_its_content() {
         format!("snapshots/{COMMIT}/{}", file.name),
     ];
     assert_eq!(names(&hub), left);
+
     // The last file takes the repository's folder along.
     let end = hub.run(&["models", "remove", &format!("hf:org/repo:{}", file.name)]);
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{end:?}");
@@ -149,6 +153,7 @@ fn a_content_stays_while_something_refers_to_it() {
     for name in ["hf:org/repo", "hf:org/repo:Q5_0"] {
         assert_eq!(hub.run(&["pull", name]).code, Some(0));
     }
+
     // A commit before has the file under the first name.
     let old = hub.folder().join("snapshots").join(OLD);
     fs::create_dir_all(&old).expect("a folder for a test");
@@ -307,10 +312,12 @@ fn nothing_is_removed_when_it_is_not_certain() {
         );
         assert_eq!(files_below(hub.home.path()), before, "{message}");
     }
+
     assert_eq!(
         fs::read_to_string(outside.path().join("x")).expect("it is there"),
         "precious"
     );
+
     // The whole folder is a link.
     let hub = Hub::new(&[]);
     fs::create_dir_all(hub.home.path().join("hub")).expect("a folder for a test");

@@ -101,6 +101,7 @@ fn hostile_names_are_not_stored() {
             "{name:?}"
         );
     }
+
     // One that is not chosen does no harm, and is not offered.
     let file = usual();
     let hub = Hub::new(&[File::lfs("../x-Q8_0.gguf", b"x"), file.clone()]);
@@ -134,6 +135,7 @@ fn links_in_the_cache_are_not_followed() {
             "{end:?}"
         );
     }
+
     let hub = Hub::new(from_ref(&file));
     fs::create_dir_all(hub.folder().join("blobs")).expect("a folder for a test");
     symlink(outside.path().join("x"), hub.part(&file)).expect("a link for a test");
@@ -147,6 +149,7 @@ fn links_in_the_cache_are_not_followed() {
         "{end:?}"
     );
     assert_eq!(files_below(outside.path()), [] as [std::path::PathBuf; 0]);
+
     // A link without content is replaced, not followed.
     fs::remove_file(hub.part(&file)).expect("it is there");
     let pointer = hub.snapshot(&file.name);

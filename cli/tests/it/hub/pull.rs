@@ -27,6 +27,7 @@ fn a_file_is_pulled_and_its_path_printed() {
         folder.display()
     );
     assert_eq!(end.err, said);
+
     // The layout of the hub's other clients, with a relative link.
     let link = fs::read_link(hub.snapshot(&file.name)).expect("a link");
     assert_eq!(
@@ -48,10 +49,12 @@ fn a_file_is_pulled_and_its_path_printed() {
             resolve
         ]
     );
+
     // The second one loads nothing.
     let end = hub.run(&["pull", "hf:org/repo:q4_k_m"]);
     hub.assert_pulled(&end, &file);
     assert_eq!((end.err.as_str(), hub.server.requests().len()), ("", 1));
+
     // A changed content is loaded, and the name leads to it.
     let changed = File {
         content: b"changed".to_vec(),
@@ -108,6 +111,7 @@ fn redirects_are_followed_without_the_token() {
             "{end:?}"
         );
     }
+
     let outside = storage.requests();
     assert_eq!(outside.len(), 1);
     assert!(
@@ -145,6 +149,7 @@ fn a_token_is_read_as_by_other_clients() {
         hub.assert_failed(&end, 2, message);
         assert!(!end.err.contains("s€cret"), "{end:?}");
     };
+
     // The variable comes before the file.
     refused(
         "HF_TOKEN",
@@ -215,24 +220,29 @@ fn a_part_is_continued_by_the_next_run() {
             .contains("continuing model-Q4_K_M.gguf at 29.30 KiB"),
         "{end:?}"
     );
+
     // A whole part is only checked.
     part(&file.content);
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
     assert_eq!(range(), [] as [Option<String>; 0]);
+
     // One that is too long is of another content.
     part(&content(200_000));
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
     assert_eq!(range(), [None]);
+
     // A server that ignores ranges sends everything again.
     part(&file.content[..30_000]);
     hub.server.fail(&[Fault::IgnoreRange]);
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
     assert_eq!(range(), [Some("bytes=30000-".to_owned())]);
+
     // So does a server with another range, at the second attempt.
     part(&file.content[..30_000]);
     hub.server.fail(&[Fault::OtherRange]);
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &file);
     assert_eq!(range(), [Some("bytes=30000-".to_owned()), None]);
+
     // A page of the network's login leaves the part alone.
     part(&file.content[..30_000]);
     hub.server.fail(&[Fault::Page]);
@@ -244,6 +254,7 @@ fn a_part_is_continued_by_the_next_run() {
             Some("bytes=30000-".to_owned())
         ]
     );
+
     // A part with other bytes is found by the checksum, and deleted.
     part(&content(90_000)[60_000..]);
     hub.assert_failed(
@@ -268,6 +279,7 @@ fn an_interrupted_download_leaves_a_part() {
     while fs::metadata(hub.part(&file)).map_or(0, |part| part.len()) < 50_000 {
         thread::sleep(Duration::from_millis(10));
     }
+
     signal(&child, "INT");
     let end = End::from(child.wait_with_output().expect("it ends"));
     assert_eq!((end.code, end.out.as_str()), (Some(130), ""), "{end:?}");
@@ -306,6 +318,7 @@ fn two_processes_load_a_file_once() {
     for end in &ends {
         hub.assert_pulled(end, &file);
     }
+
     let waited = ends.iter().filter(|end| {
         end.err
             .contains("waiting for another process that loads model-Q4_K_M.gguf")
@@ -338,6 +351,7 @@ fn sizes_and_checksums_are_requested_where_the_list_has_none() {
         let last = hub.server.requests().pop().expect("a request");
         assert_eq!(last.method, if redirect.is_none() { "GET" } else { "HEAD" });
     }
+
     hub.server.set(|state| state.redirect = None);
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &files[0]);
 }

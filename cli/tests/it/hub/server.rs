@@ -209,6 +209,7 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             .headers
             .push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
+
     let mut state = state.lock().expect("no test fails with the lock");
     state.requests.push(request.clone());
     let reply = if request.path.starts_with("/api/") {
@@ -229,10 +230,12 @@ fn answer(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     for (name, value) in &reply.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
+
     stream.write_all(format!("{head}\r\n").as_bytes())?;
     if request.method == "HEAD" {
         return Ok(());
     }
+
     thread::sleep(delay);
     stream.write_all(&reply.body)?;
     stream.flush()?;
@@ -286,12 +289,14 @@ fn listing(state: &State, request: &Request, fault: Option<Fault>) -> Option<Rep
     if !is_allowed(state, request) {
         return Some(Reply::error(401, "RepoNotFound"));
     }
+
     if !request
         .path
         .starts_with("/api/models/org/repo/revision/main")
     {
         return Some(Reply::error(404, "RepoNotFound"));
     }
+
     let files = || {
         let files: Vec<Value> = state.files.iter().map(File::listed).collect();
         json!({ "id": "org/repo", "sha": COMMIT, "siblings": files }).to_string()
@@ -306,6 +311,7 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
     if !is_allowed(state, request) {
         return Some(Reply::error(401, "GatedRepo"));
     }
+
     let path = request.path.split('?').next().unwrap_or_default();
     let name = ["/org/repo/resolve/main/", "/cdn/org/repo/resolve/main/"]
         .iter()
@@ -324,6 +330,7 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
     }) else {
         return Some(Reply::error(404, "EntryNotFound"));
     };
+
     let size = file.content.len();
     let mut headers = vec![
         ("ETag", format!("\"{}\"", file.etag())),
@@ -343,6 +350,7 @@ fn file(state: &State, request: &Request, fault: Option<Fault>) -> Option<Reply>
         ]);
         return Some(Reply::new(302, headers, vec![]));
     }
+
     let from: Option<usize> = request.header("range").and_then(|range| {
         range
             .strip_prefix("bytes=")?

@@ -59,6 +59,7 @@ pub(crate) fn expect_coherent(
     if reads.is_empty() {
         return Ok(());
     }
+
     let running = running(graph.nodes.len() + 1, graph.edges, into);
     for read in &reads {
         for writer in graph.writers.of_memory(&read.region) {
@@ -73,6 +74,7 @@ pub(crate) fn expect_coherent(
             }
         }
     }
+
     Ok(())
 }
 
@@ -107,6 +109,7 @@ fn running(nodes: usize, edges: &[Edge], into: &[(usize, EdgeKind)]) -> Vec<bool
         let (from, to) = edge.indices();
         before[to].push((from, edge.kind));
     }
+
     // A walk against the edges. `path` is full as soon as one edge of the path is, because `Full`
     // is the smallest kind. Each node is visited at most once for each of the two lists.
     let mut running = vec![false; nodes];
@@ -126,9 +129,11 @@ fn running(nodes: usize, edges: &[Edge], into: &[(usize, EdgeKind)]) -> Vec<bool
             );
         }
     }
+
     for (running, ended) in running.iter_mut().zip(ended) {
         *running &= !ended;
     }
+
     running
 }
 

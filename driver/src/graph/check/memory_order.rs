@@ -19,6 +19,7 @@ pub(crate) fn expect_memory_in_order(graph: &Graph) -> Result<(), Error> {
     if !graph.context().order().has_graph_memory() {
         return Ok(());
     }
+
     let ordered = OrderedNodes {
         id: graph.id,
         nodes: &graph.nodes,
@@ -37,6 +38,7 @@ pub(crate) fn expect_memory_in_order(graph: &Graph) -> Result<(), Error> {
             expect_in_order(&ordered, node, touch)?;
         }
     }
+
     Ok(())
 }
 
@@ -66,6 +68,7 @@ pub(crate) fn expect_in_order(
     let Some((of, alloc)) = region.graph() else {
         return Ok(());
     };
+
     let refuse = |problem| {
         Err(Error::GraphMemory {
             buffer: region.name(),
@@ -73,6 +76,7 @@ pub(crate) fn expect_in_order(
             problem,
         })
     };
+
     // The id first, because the index of the allocation belongs to that graph.
     if of != graph.id {
         return refuse("another graph allocates it");
@@ -80,6 +84,7 @@ pub(crate) fn expect_in_order(
     if !graph.order.precedes(alloc, index) {
         return refuse("the node does not come after the one that allocates it");
     }
+
     match freed_by(graph.nodes, region) {
         Some(free) if free != index && !graph.order.precedes(index, free) => {
             refuse("the node does not come before the one that frees it")

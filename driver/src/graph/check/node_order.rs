@@ -27,6 +27,7 @@ impl NodeOrder {
         for (from, to) in edges {
             order.add_edge(from, to);
         }
+
         order
     }
 
@@ -66,6 +67,7 @@ impl NodeOrder {
     /// Returns all nodes in a topological order.
     pub(crate) fn sorted(&self) -> Vec<usize> {
         let count = self.leads.len();
+
         // A predecessor of a node has fewer predecessors than the node. Sorting by that number and
         // then by index is therefore a topological order, and it is the same in every run.
         let earlier = |node| {
@@ -81,6 +83,7 @@ impl NodeOrder {
         for node in &mut nodes {
             *node %= count;
         }
+
         nodes
     }
 
@@ -140,6 +143,7 @@ mod tests {
         for after in [&[][..], &[0], &[0], &[]] {
             order.push(after);
         }
+
         (4..74).for_each(|n| order.push(&[n - 1]));
         assert!(!order.precedes(0, 73));
         order.add_edge(1, 3);

@@ -62,13 +62,16 @@ pub(crate) fn expect_edges_as_told(graph: &Graph) -> Result<(), Error> {
     else {
         return Ok(());
     };
+
     let _current = graph.context().enter()?;
     let (raw_graph, _calls) = graph.raw.begin()?;
+
     // One more element than expected, so that an additional edge is noticed.
     let mut count = graph.edges.len() + 1;
     let mut from = vec![CUgraphNode::NULL; count];
     let mut to = vec![CUgraphNode::NULL; count];
     let mut data = vec![CUgraphEdgeData::zeroed(); count];
+
     // SAFETY: the three arrays have `count` elements. The reference keeps the graph alive, which is
     // locked.
     let code = unsafe {

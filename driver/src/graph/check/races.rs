@@ -99,6 +99,7 @@ pub(crate) fn expect_no_races(graph: &Graph, what: &'static str) -> Result<(), E
     if is_free_of_races(graph) {
         return Ok(());
     }
+
     let races = races(graph);
     let others = races.len().saturating_sub(1);
     match races.into_iter().next() {
@@ -120,7 +121,9 @@ fn is_free_of_races(graph: &Graph) -> bool {
     if !are_free_of_races_within(&graph.nodes) {
         return false;
     }
+
     let edges = Edges::new(graph.edges.iter().map(crate::graph::Edge::indices));
+
     // The order of adding is a topological order, unless an edge was added later against it.
     let forward = edges.0.iter().all(|(to, from)| from < to);
     let sequence: Vec<usize> = if forward {
@@ -294,6 +297,7 @@ impl Edges {
                 last[chain] = *node;
             }
         }
+
         chains
     }
 }
@@ -326,9 +330,11 @@ impl Accesses {
             }
             at = part.end;
         }
+
         if at < bytes.end {
             gaps.push(at..bytes.end);
         }
+
         for gap in gaps {
             self.0.insert(
                 gap.start,
@@ -338,6 +344,7 @@ impl Accesses {
                 },
             );
         }
+
         self.0.range_mut(bytes).map(|(_, part)| part)
     }
 
@@ -363,17 +370,20 @@ impl AccessedRange {
         if !self.writer.is_none_or(follows) {
             return false;
         }
+
         if access.writes() {
             let all = self.readers.drain(..).all(follows);
             self.writer = Some(node);
             return all;
         }
+
         match self.readers.last_mut() {
             // A node that follows this reader follows the earlier one as well, so one entry is
             // enough. Only cheap answers are used, because a longer list is correct too.
             Some(last) if *last == node || paths.precedes_visibly(*last, node) => *last = node,
             _ => self.readers.push(node),
         }
+
         true
     }
 }
@@ -425,6 +435,7 @@ mod tests {
                     .all(|part| part.add(node, access, &AllBut(None)))
             );
         }
+
         // Node 3 meets the writers 0 and 1 and the reader 2, and must come after all of them.
         for missing in 0..3 {
             let mut copy = Accesses(accesses.0.clone());
@@ -434,6 +445,7 @@ mod tests {
                 "without {missing}"
             );
         }
+
         let ends: Vec<_> = accesses
             .0
             .iter()

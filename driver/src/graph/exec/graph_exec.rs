@@ -134,6 +134,7 @@ impl GraphExec {
             Ok(submission) => submission,
             Err(error) => return self.launch_captured(stream, error),
         };
+
         // With a single stream the list of accesses is not even computed, because it costs a walk
         // over all nodes.
         if self.context().order().several() {
@@ -143,7 +144,9 @@ impl GraphExec {
                     .map(|(region, access)| (region, *access)),
             )?;
         }
+
         let raw = self.inner.raw;
+
         // SAFETY: the references keep the executable graph and the stream alive, which are of one
         // context. The graph and its objects are released only after the stream has completed this
         // work.
@@ -159,7 +162,9 @@ impl GraphExec {
         let Some(capture) = state.capture.clone().filter(|capture| capture.is_here()) else {
             return Err(refused);
         };
+
         let _current = self.context().enter()?;
+
         // SAFETY: the references keep the executable graph and the stream alive, which are of one
         // context. The driver copies the graph into the capture.
         unsafe {
@@ -186,6 +191,7 @@ impl GraphExec {
                 let region = touch.region;
                 let access = touch.access;
                 let places = places.entry(region.memory()).or_default();
+
                 // Reads and writes of the same region are merged. Overlapping regions stay
                 // separate, which is correct but lists some bytes twice.
                 match places.iter().find(|place| found[**place].0.same(region)) {
@@ -197,6 +203,7 @@ impl GraphExec {
                     }
                 }
             }
+
             found
         })
     }

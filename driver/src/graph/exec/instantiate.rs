@@ -141,6 +141,7 @@ impl Graph {
         if races == RaceCheck::Refuse {
             expect_no_races(self, "instantiating it")?;
         }
+
         let raw = self.instantiate_raw(how)?;
         let mut exec = GraphExec {
             inner: Inner {
@@ -160,6 +161,7 @@ impl Graph {
         if let Some(stream) = how.upload {
             exec.upload(stream)?;
         }
+
         Ok(exec)
     }
 
@@ -183,6 +185,7 @@ impl Graph {
             // alive, which is locked.
             unsafe { cu_optional!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, flags)) }
         };
+
         // With parameters the driver may return success and still report an error in the result.
         let refused = params.result_out != CUgraphInstantiateResult::SUCCESS;
         match result {

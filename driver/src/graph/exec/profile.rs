@@ -159,6 +159,7 @@ pub(crate) fn profile(
             run(node, stream, &mut timed, &mut untimed)
         }
     });
+
     // Waits even after an error, because queued work uses objects that the caller only lends.
     stream.synchronize()?;
     queued?;
@@ -220,6 +221,7 @@ fn run<'n>(
         });
         return Ok(());
     }
+
     let queue: Box<dyn FnOnce() -> Result<(), Error> + '_> = match &node.kind {
         NodeKind::Child(child) => {
             return child
@@ -235,6 +237,7 @@ fn run<'n>(
         NodeKind::Words(words) => Box::new(|| words.queue(stream)),
         _ => return Ok(()),
     };
+
     // Both events are created first. Otherwise creating the second one would count as time of the
     // node.
     let start = Event::new(stream.context())?;
@@ -276,6 +279,7 @@ impl fmt::Display for Profile {
                 None => writeln!(f)?,
             }
         }
+
         let bytes: u64 = self.rows.iter().map(|row| row.bytes).sum();
         writeln!(
             f,

@@ -179,11 +179,13 @@ impl GraphExec {
         if !matches!(place, NodeKind::Work(Work::Launch(_))) {
             return None;
         }
+
         // Moved out during the call, which borrows the other fields of `self`.
         let mut kind = std::mem::replace(place, NodeKind::Empty);
         let NodeKind::Work(Work::Launch(launch)) = &mut kind else {
             return None;
         };
+
         let set = launch.refit(function, config, args, |params| {
             self.with_node(node, |driver, exec, raw| {
                 let params = kernel_params(function, config, params);
@@ -218,13 +220,16 @@ impl GraphExec {
         let NodeKind::Work(Work::Launch(old)) = &self.nodes[index].kind else {
             return Err(self.nodes[index].wrong_kind("only a kernel has arguments"));
         };
+
         launch.expect_in(self.context())?;
         expect_same_attributes(old, &launch)?;
+
         // New scalars or a smaller range of the same buffers cannot create a conflict.
         let moves = touches_more(old, &launch);
         if moves {
             self.expect_place(index, &NodeKind::Work(Work::Launch(launch.clone())))?;
         }
+
         self.with_node(node, |driver, exec, raw| {
             // SAFETY: `self` keeps the executable graph alive, and `with_node` has checked the
             // node. The driver copies the parameters.
@@ -232,6 +237,7 @@ impl GraphExec {
                 cu_optional!(driver, cuGraphExecKernelNodeSetParams_v2(exec, raw, params))
             })
         })?;
+
         // Dropping the old launch is safe while launches of this graph still run, because its
         // memory is freed only after the streams have completed them.
         let kind = NodeKind::Work(Work::Launch(launch));
@@ -240,6 +246,7 @@ impl GraphExec {
         } else {
             self.nodes[index].kind = kind;
         }
+
         Ok(())
     }
 
@@ -256,6 +263,7 @@ impl GraphExec {
                 "only a copy can become a copy, and only a fill a fill, of at least one byte",
             ));
         }
+
         work.expect_in(self.context())?;
         let context = self.context().raw();
         let kind = NodeKind::Work(work.clone());
@@ -294,6 +302,7 @@ impl GraphExec {
         if !matches!(self.nodes[index].kind, NodeKind::Host(_)) {
             return Err(self.nodes[index].wrong_kind("only a host function can become another one"));
         }
+
         expect_same(
             "a function of the host",
             call.context(),
@@ -315,9 +324,11 @@ impl GraphExec {
         if !matches!(self.nodes[index].kind, NodeKind::Child(_)) {
             return Err(self.nodes[index].wrong_kind("only a child graph can become another one"));
         }
+
         expect_same("a graph", graph.context(), "its parent", self.context())?;
         let what = "making it another graph's child";
         graph.expect_plain(what)?;
+
         // `with_node` locks the plan, and the call below locks the child. The same lock twice would
         // deadlock.
         if Arc::ptr_eq(&graph.raw, &self.inner.graph) {
@@ -326,9 +337,11 @@ impl GraphExec {
                 problem: "it is the graph itself",
             });
         }
+
         if self.races == RaceCheck::Refuse {
             expect_no_races(graph, what)?;
         }
+
         let kind = NodeKind::Child(Child::from_graph(graph));
         self.expect_place(index, &kind)?;
         self.with_node(node, |driver, exec, raw| {
@@ -358,6 +371,7 @@ impl GraphExec {
         } else {
             event.lend_to_graph()
         }
+
         self.with_node(node, |driver, exec, raw| {
             // SAFETY: `self` keeps the executable graph alive, and `with_node` has checked the
             // node. The node keeps the event from here on.
@@ -384,6 +398,7 @@ impl GraphExec {
         if !matches!(self.nodes[index].kind, NodeKind::Words(_)) {
             return Err(self.nodes[index].wrong_kind("only operations on words can become others"));
         }
+
         let words = Words::new(self.context(), operations)?;
         let kind = NodeKind::Words(words.clone());
         self.expect_place(index, &kind)?;
@@ -414,6 +429,7 @@ impl GraphExec {
                 .map(|e| &self.nodes[e.from.index]);
             expect_overlap(overlapped, index, work)?;
         }
+
         self.expect_ordered(index, new)?;
         self.expect_coherent_with(node, new)?;
         let graph = OrderedNodes {
@@ -424,6 +440,7 @@ impl GraphExec {
         for touch in new.touches() {
             expect_in_order(&graph, &self.nodes[index], touch)?;
         }
+
         Ok(())
     }
 
@@ -452,6 +469,7 @@ impl GraphExec {
             !old.touches()
                 .any(|known| touch.access == known.access && known.region.covers(touch.region))
         };
+
         // Accesses that the node had before were checked when the graph was instantiated.
         let new: Vec<_> = new.touches().filter(is_new).collect();
         let order = self.order();
@@ -476,6 +494,7 @@ impl GraphExec {
                 });
             }
         }
+
         Ok(())
     }
 
@@ -494,6 +513,7 @@ impl GraphExec {
         for nodes in regions.filter_map(|region| all.get(&region.memory())) {
             found.extend_from_slice(nodes);
         }
+
         found.sort_unstable();
         found.dedup();
         found

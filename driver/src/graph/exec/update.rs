@@ -62,11 +62,14 @@ impl GraphExec {
                 changed,
             });
         }
+
         self.paired = self.pairs_with(graph);
         for (mine, theirs) in self.nodes.iter_mut().zip(&graph.nodes) {
             mine.kind = theirs.kind.clone();
         }
+
         self.owners = graph.owners.clone();
+
         // Both were computed from the old arguments.
         self.touched = OnceLock::new();
         self.users = OnceLock::new();
@@ -87,6 +90,7 @@ impl GraphExec {
         if self.races == RaceCheck::Refuse {
             expect_no_races(graph, "updating by it")?;
         }
+
         let owns = |nodes: &[Node]| {
             nodes
                 .iter()
@@ -97,6 +101,7 @@ impl GraphExec {
                 "a graph that allocates or frees memory cannot be updated as a whole; change its nodes one by one",
             );
         }
+
         Ok(())
     }
 

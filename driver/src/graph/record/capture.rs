@@ -217,16 +217,19 @@ impl<'s> OpenCapture<'s> {
             CaptureMode::Relaxed => CUstreamCaptureMode::RELAXED,
         };
         let captured = CapturedStreams::new();
+
         // The order of these locks: first no host wait for the stream, then no destructor in the
         // driver, then the stream. Between the first and the last, other threads may still queue
         // work in the stream. Such work comes before the fence.
         let _unwaited = stream.progress().unwaited();
         context.driver().gate().begin(|| {
             let mut submission = stream.begin("a capture")?;
+
             // During the capture the stream cannot be asked. Threads that wait for earlier work use
             // this fence.
             submission.look();
             submission.fence();
+
             // SAFETY: `stream` shares the stream, which is never the legacy stream. The caller got
             // the nodes from the graph.
             unsafe {
@@ -300,6 +303,7 @@ impl<'s> OpenCapture<'s> {
         {
             graph.abandon();
         }
+
         EndedCapture {
             failed,
             graph,
@@ -312,6 +316,7 @@ impl<'s> OpenCapture<'s> {
         // end in any case.
         let _current = self.stream.context().enter();
         let joined = self.captured.take_joined();
+
         // The stream stays locked until its mark is gone. Otherwise another thread could queue work
         // that this crate still takes for captured.
         let mut state = self.stream.progress().lock();
@@ -323,18 +328,22 @@ impl<'s> OpenCapture<'s> {
                 .call_end()
                 .and_then(|graph| ended.inspect_err(|_| self.discard(graph)));
         }
+
         if self.still_captures() {
             // There is no way to repair this. The stream keeps its mark, so that it refuses work
             // instead of losing it.
             log_event!(error, "the stream still captures; use another one");
             return ended;
         }
+
         state.capture = None;
         drop(state);
+
         // One stream after the other, because the list contains the capturing stream as well.
         for progress in &joined {
             progress.lock().capture = None;
         }
+
         ended
     }
 
@@ -379,10 +388,12 @@ unsafe fn begin_raw(
         // SAFETY: the caller guarantees that the stream is alive and is not the legacy stream.
         return unsafe { cu_optional!(driver, cuStreamBeginCapture_v2(raw, mode)) };
     };
+
     let (graph, _calls) = graph.begin_whole();
     let full = std::ptr::null();
     let count = after.len();
     let after = after.as_ptr();
+
     // SAFETY: the caller guarantees that the stream is alive and that the nodes belong to the
     // graph. A null pointer instead of edge data means full edges.
     unsafe {
@@ -447,6 +458,7 @@ impl Capture<'_> {
             into: self.into.clone(),
         };
         let result = catch_unwind(AssertUnwindSafe(|| work(self, &mut second)));
+
         // Joined even after a failure. Otherwise the capture would report the open fork and not the
         // error of `work`.
         let join = joined
@@ -464,8 +476,10 @@ impl Capture<'_> {
         let driver = other.context().driver();
         let _unwaited = other.progress().unwaited();
         let mut submission = other.begin("a capture")?;
+
         // As at the begin of the capture: threads that wait for earlier work use this fence.
         submission.fence();
+
         // SAFETY: the references share the stream and the event, which are of one context.
         unsafe { cu!(driver, cuStreamWaitEvent(other.raw(), forked.raw(), 0)) }?;
         submission.join(&self.captured);
@@ -478,6 +492,7 @@ impl Capture<'_> {
         let _current = other.context().enter()?;
         let driver = other.context().driver();
         let _state = self.stream.progress().lock();
+
         // SAFETY: the references share the stream and the event, which are of one context.
         unsafe {
             cu!(
@@ -510,7 +525,9 @@ impl Queue for Capture<'_> {
             let _current = self.stream.context().enter()?;
             work.call(self.stream.context().driver(), self.stream)?;
         }
+
         let node = last_captured_node(self.stream);
+
         // Kept even if the driver reported no node, because the captured graph uses the objects of
         // this operation.
         let known = node.as_ref().ok().copied().flatten();

@@ -49,6 +49,7 @@ pub(crate) fn adopt(
             graph.own([Arc::new(work) as Owner]);
         }
     }
+
     for LaunchedChild { node, child } in launched {
         match node.filter(|node| shown.contains(node) && !placed.contains(node)) {
             Some(node) => {
@@ -58,17 +59,20 @@ pub(crate) fn adopt(
             None => graph.own([Arc::new(child) as Owner]),
         }
     }
+
     for node in shown {
         if !placed.contains(&node) {
             graph.push_node(node, kind_of(context, node)?);
             placed.push(node);
         }
     }
+
     let index = |node: CUgraphNode| placed.iter().position(|p| *p == node);
     let edges = edges_of(context, raw)?;
     let edges = edges
         .into_iter()
         .filter_map(|(a, b, kind)| Some((index(a)?, index(b)?, kind)));
+
     // Edges between nodes that existed before the capture are known already.
     graph.push_edges(edges.filter(|(_, to, _)| *to >= known));
     Ok(graph)
@@ -76,6 +80,7 @@ pub(crate) fn adopt(
 
 fn nodes_of(context: &Context, graph: CUgraph) -> Result<Vec<CUgraphNode>, Error> {
     let mut count = 0;
+
     // SAFETY: without an array the call writes only the count. The caller owns the graph.
     unsafe {
         cu_optional!(
@@ -93,6 +98,7 @@ fn nodes_of(context: &Context, graph: CUgraph) -> Result<Vec<CUgraphNode>, Error
             )
         }?;
     }
+
     Ok(nodes)
 }
 
@@ -102,6 +108,7 @@ fn edges_of(
 ) -> Result<Vec<(CUgraphNode, CUgraphNode, EdgeKind)>, Error> {
     let null = std::ptr::null_mut();
     let mut count = 0;
+
     // SAFETY: without arrays the call writes only the count. The caller owns the graph.
     unsafe {
         cu_optional!(
@@ -116,6 +123,7 @@ fn edges_of(
         let driver = context.driver();
         let from = from.as_mut_ptr();
         let to = to.as_mut_ptr();
+
         // Other code may have created programmatic edges, and the older call returns an error for
         // them.
         if let Some(get) = driver.api().cuGraphGetEdges_v2 {
@@ -127,6 +135,7 @@ fn edges_of(
             unsafe { cu_optional!(driver, cuGraphGetEdges(graph, from, to, &mut count)) }?;
         }
     }
+
     let kinds = data.iter().map(EdgeKind::from_data);
     Ok(from
         .into_iter()

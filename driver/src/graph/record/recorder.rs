@@ -147,6 +147,7 @@ impl Recorder {
         {
             launch.function().prefer_shared()?;
         }
+
         let last = self.last.map(|last| &self.graph.nodes()[last.index()]);
         let full = std::mem::take(&mut self.full);
         let overlaps = !full && last.is_some_and(|last| can_overlap(last, &work));
@@ -181,10 +182,12 @@ impl History {
         for touch in work.touches() {
             self.add_conflicts(&mut after.indices, touch);
         }
+
         // A single predecessor implies no other, so the order is needed only for more.
         if after.indices.len() > 1 {
             graph.order().keep_last(&mut after.indices);
         }
+
         after
             .ids
             .extend(after.indices.iter().map(|i| graph.nodes()[*i].id()));
@@ -192,12 +195,14 @@ impl History {
         after.indices.clear();
         after.ids.clear();
         self.after = after;
+
         // The accesses are recorded after the node was added. If adding fails, they leave no trace.
         if let NodeKind::Work(work) = graph.nodes()[node.index()].kind() {
             for touch in work.touches() {
                 self.remember(node.index(), touch);
             }
         }
+
         Ok(node)
     }
 
@@ -222,6 +227,7 @@ impl History {
             let covers = |p: &Past| bytes.start <= p.bytes.start && p.bytes.end <= bytes.end;
             past.retain(|p| p.node == node || !covers(p));
         }
+
         past.push(Past {
             node,
             bytes,

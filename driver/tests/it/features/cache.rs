@@ -66,6 +66,7 @@ fn a_window_is_one_that_the_device_has() {
     ] {
         assert_eq!(text(stream.set_access_window(Some(&window))), wanted);
     }
+
     stream
         .set_access_window(Some(&AccessWindow::streaming(
             &buffer.view_range(0..128 << 20),

@@ -22,6 +22,7 @@ fn the_emulator_shares_nothing() {
         MemoryHandle { bytes: [0; 64] },
         EventHandle { bytes: [0; 64] },
     );
+
     // SAFETY: the emulator opens nothing and exports nothing.
     let (exported, opened, known) = unsafe {
         (
@@ -69,6 +70,7 @@ fn a_wait_for_a_shared_event_orders_nothing_that_is_known() {
         matches!(refused, Err(Error::UnorderedStreams { .. })),
         "another process may have recorded it"
     );
+
     // SAFETY: the event was recorded here last.
     unsafe { streams[1].assume_after(&streams[0]) };
     streams[1].fill(&buffer, 2).unwrap();
@@ -135,6 +137,7 @@ fn memory_is_opened_within_its_size_and_closed() {
     )
     .unwrap();
     let buffer = Buffer::<u32>::uninit(&context, 4).unwrap();
+
     // SAFETY: nothing is behind these addresses, and nothing uses them.
     let (handle, whole, more) = unsafe {
         let handle = buffer.export().unwrap();

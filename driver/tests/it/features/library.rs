@@ -25,6 +25,7 @@ fn a_kernel_of_a_library_is_a_function() {
         vec![(&*to).into(), HostArg::scalar(6u32)],
     );
     graph.add(&[], Work::from(launched.unwrap())).unwrap();
+
     // Whoever has a kernel of it keeps it.
     drop((library, module));
     let mut exec = graph.instantiate().unwrap();
@@ -91,6 +92,7 @@ fn what_is_wrong_with_a_library_is_said() {
     );
     assert_eq!(wrong.matches("Ptx assembly aborted").count(), 1, "{wrong}");
     let library = Library::load(driver, PTX).unwrap();
+
     // SAFETY: there is no such kernel.
     let missing = text(unsafe { library.function(&context, "none", &[]) });
     assert!(

@@ -30,6 +30,7 @@ fn a_buffer_grows_where_it_is() {
     );
     let all = buffer.view();
     assert_eq!(all.address(), early.address());
+
     // The last word is the first of the second piece.
     let last = all.view_range(page / 4..page / 4 + 1);
     let module = Module::load(&context, PTX).unwrap();
@@ -69,6 +70,7 @@ fn memory_in_use_is_not_taken_away() {
     assert_eq!(text(buffer.shrink(1)), in_use, "a graph has one");
     graph.instantiate().unwrap().launch(&stream).unwrap();
     drop(graph);
+
     // What the stream was given still names the memory; it is waited for.
     buffer.shrink(page / 4).unwrap();
     assert_eq!((buffer.len(), buffer.range().mapped()), (page / 4, page));
@@ -160,6 +162,7 @@ fn what_cannot_be_mapped_is_refused() {
     ] {
         assert_eq!(text(result), wanted);
     }
+
     assert_eq!(range.view::<u64>(page..3 * page).unwrap().len(), page / 4);
     let most = PhysicalMemory::new(&context, 17 << 30);
     assert!(matches!(most, Err(Error::OutOfMemory { .. })), "{most:?}");

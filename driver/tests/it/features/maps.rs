@@ -89,6 +89,7 @@ fn a_map_stands_among_other_arguments() {
     let x = Buffer::from_slice(&context, &numbers).unwrap();
     let y = Buffer::<u32>::zeroed(&context, LEN as usize / 2).unwrap();
     let tiles = TensorMapBuilder::matrix(&x, 64, 64).tile(TILE);
+
     // SAFETY: `x` outlives the launches, which are all work on it.
     let (map, short) = unsafe {
         (
@@ -96,6 +97,7 @@ fn a_map_stands_among_other_arguments() {
             MapArg::new(tiles.encode().unwrap(), 1),
         )
     };
+
     // SAFETY: the program writes the words that the contract asks for, and reads the tile.
     let copy = unsafe { Kernel::load(&context, CopyTile(TILE)) }.unwrap();
     let args = |x, add| CopyArgs::<Host<'_>> {
@@ -116,6 +118,7 @@ fn a_map_stands_among_other_arguments() {
             "element {i}"
         );
     }
+
     // In a graph the arguments are kept.
     let mut graph = Graph::new(&context).unwrap();
     graph
@@ -138,10 +141,12 @@ fn the_tensor_of_a_map_is_an_argument() {
     const TILE: TileOf<f16> = TileOf::new(64, 64, Layout::B128);
     let context = device();
     let stream = Stream::new(&context).unwrap();
+
     // SAFETY: as above.
     let copy = unsafe { Kernel::load(&context, CopyTile(TILE)) }.unwrap();
     let x = Buffer::<f16>::zeroed(&context, LEN as usize).unwrap();
     let y = Buffer::<u32>::zeroed(&context, LEN as usize / 2).unwrap();
+
     // SAFETY: the tile is the kernel's.
     let map = unsafe { TensorMapBuilder::matrix(&x, 64, 64).tile(TILE).arg() }.unwrap();
     let args = |add| CopyArgs::<Host<'_>> {
@@ -158,6 +163,7 @@ fn the_tensor_of_a_map_is_an_argument() {
     let uses: Vec<_> = uses.iter().map(|used| (used.name, used.access)).collect();
     assert_eq!(uses, [("y", Access::Write), ("x", Access::Read)]);
     assert_eq!(graph.edges().len(), 1, "the launch reads what was filled");
+
     // The buffer is dropped; graph and map keep the memory.
     drop(x);
     graph.instantiate().unwrap().launch(&stream).unwrap();
@@ -168,9 +174,11 @@ fn the_tensor_of_a_map_is_an_argument() {
             .iter()
             .all(|word| *word == 0x3_0003 + 1)
     );
+
     // What a kernel writes may not be what it reads through a map.
     let both = Buffer::<u32>::zeroed(&context, LEN as usize / 2).unwrap();
     let halves = both.view().cast::<f16>().unwrap();
+
     // SAFETY: as above.
     let map = unsafe { TensorMapBuilder::matrix(&halves, 64, 64).tile(TILE).arg() }.unwrap();
     let refused = text(
@@ -195,6 +203,7 @@ fn a_tile_says_the_box_the_swizzle_and_the_type() {
     let halves = Buffer::<f16>::zeroed(&context, 64 * 64).unwrap();
     let floats = Buffer::<f32>::zeroed(&context, 64 * 64).unwrap();
     let tile = TileOf::<f16>::new(64, 64, Layout::B128);
+
     // SAFETY: no kernel takes the maps.
     let encode = |builder: TensorMapBuilder<f32>| unsafe { builder.encode() }.map(drop);
     let other = text(encode(TensorMapBuilder::matrix(&floats, 64, 64).tile(tile)));
@@ -216,6 +225,7 @@ fn a_tile_says_the_box_the_swizzle_and_the_type() {
         flat.starts_with("tensor map: 2 dimensions, 1 strides and a box of 3;"),
         "{flat}"
     );
+
     // By hand the same map.
     let by_hand = TensorMapBuilder::new(&halves, &[64, 64])
         .boxed(&[64, 32])
@@ -334,6 +344,7 @@ fn multiply_tiles(layout: Layout) {
             }
             .unwrap()
         });
+
         // SAFETY: the program copies the tiles of the maps.
         let kernel = unsafe { Kernel::load(&context, product) }.unwrap();
         stream
@@ -477,6 +488,7 @@ fn copy_boxes<const N: usize>(context: &Context, dims: [u32; N], boxed: [u32; N]
     let len = dims.iter().product::<u32>() as usize;
     let x: Vec<f16> = (0..len).map(|i| f16(i as u16 + 1)).collect();
     let xs = Buffer::from_slice(context, &x).unwrap();
+
     // SAFETY: the program copies boxes of the maps, and writes as many words of `y` as a box has.
     let kernel = unsafe { Kernel::load(context, CopyBox(shape)) }.unwrap();
     let sizes = dims.map(u64::from);
@@ -486,6 +498,7 @@ fn copy_boxes<const N: usize>(context: &Context, dims: [u32; N], boxed: [u32; N]
             Buffer::<f16>::zeroed(context, len).unwrap(),
             Buffer::<u32>::zeroed(context, shape.bytes() as usize / 4).unwrap(),
         );
+
         // SAFETY: the tensors live until the kernel has run.
         let [x_map, z_map] = [&xs, &z]
             .map(|m| unsafe { TensorMapBuilder::new(m, &sizes).tile(shape).arg() }.unwrap());
@@ -493,6 +506,7 @@ fn copy_boxes<const N: usize>(context: &Context, dims: [u32; N], boxed: [u32; N]
             .launch(&kernel, box_args([&x_map, &z_map], &y, round))
             .unwrap();
         let (z, words) = (stream.read(&z).unwrap(), stream.read(&y).unwrap());
+
         // The number of the element so far from a place, if the tensor has it.
         let number = |inner: i32, outer: i32, offset: [u32; N]| {
             let at = |i: usize| if i == 0 { inner } else { outer } + offset[i] as i32;
@@ -521,6 +535,7 @@ fn copy_boxes<const N: usize>(context: &Context, dims: [u32; N], boxed: [u32; N]
                 wanted_z[n] = value;
             }
         }
+
         assert!(z == wanted_z, "{boxed:?} {layout:?} {round:?}");
     }
 }

@@ -19,6 +19,7 @@ fn a_block_size_is_suggested_within_the_limit() {
     let context = context();
     let sharing = sharing(&context);
     let all = context.device().properties().multiprocessors;
+
     // 17 KiB for each block of 228 KiB: 13 blocks, of which 2 of 1024 threads fit by threads.
     assert_eq!(
         sharing.suggested_block(0, 0).unwrap(),
@@ -94,6 +95,7 @@ fn clusters_of_the_emulator_are_counted() {
         sharing(&context),
         context.device().properties().multiprocessors,
     );
+
     // 17 KiB for each block of 228 KiB.
     let config = LaunchConfig::line(16, 128).cluster([4, 1, 1]);
     assert_eq!(sharing.active_clusters(&config).unwrap(), 13 * all / 4);

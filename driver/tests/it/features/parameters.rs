@@ -70,6 +70,7 @@ fn a_tensor_map_may_be_aligned_in_constant_memory() {
         let [x, y] = ["x", "y"].map(Parameter::value::<TensorMap>);
         let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k(\
             .param .align 64 .b8 x[128], .param .u32 n, .param .align 64 .b8 y[128]) { ret; }\n";
+
         // SAFETY: nothing runs.
         unsafe { Module::load(&context, ptx)?.function("k", &[x, Parameter::value::<u32>("n"), y]) }
     };

@@ -118,6 +118,7 @@ fn boxes_that_do_not_fit_or_overlap_are_refused() {
         );
         assert_eq!(refused, wanted);
     }
+
     // Every pair of boxes of two sizes: they overlap where they share an element.
     for extent in [[3, 2, 2], [4, 4, 1]] {
         let places: Vec<[usize; 3]> = {
@@ -143,6 +144,7 @@ fn boxes_that_do_not_fit_or_overlap_are_refused() {
             }
         }
     }
+
     let parts = Work::fill_box(boxed(&view, [0, 0, 0]), [1, 2, 2], 1);
     assert_eq!(
         text(parts),
@@ -187,6 +189,7 @@ fn rows_and_slices_longer_than_memory_are_refused() {
             );
         }
     }
+
     for nothing in [[0, most, most], [most, 0, most], [most, most, 0]] {
         bench
             .stream
@@ -197,6 +200,7 @@ fn rows_and_slices_longer_than_memory_are_refused() {
             .run(&Work::copy_box(all, all, nothing).unwrap())
             .unwrap();
     }
+
     assert_eq!(bench.stream.read(&view).unwrap(), [0; 4]);
 }
 

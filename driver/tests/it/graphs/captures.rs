@@ -70,6 +70,7 @@ fn a_capture_forbids_by_its_mode() {
                 drop(Buffer::<f32>::zeroed(&bench.context, N)?);
                 Module::load(&bench.context, ptx)?;
             }
+
             let waits = "waiting for the stream: the stream captures; push work into the queue of the capture, or fork it";
             assert_eq!(text(bench.stream.synchronize()), waits);
             queue.launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0))
@@ -78,6 +79,7 @@ fn a_capture_forbids_by_its_mode() {
         bench.run(&captured.unwrap());
         assert_eq!(bench.first(&bench.b), 2.0);
     }
+
     let told = capture(&bench.stream, CaptureMode::ThreadLocal, |_| {
         Buffer::<f32>::zeroed(&bench.context, N).map(drop)
     });
@@ -127,6 +129,7 @@ fn a_capture_into_a_graph_that_fails_takes_the_graph_with_it() {
         let exec = graph.instantiate().unwrap();
         (graph, first, exec)
     };
+
     // The region's own error, the driver's at the end, and a panic.
     let (graph, first, mut exec) = started();
     let short = bench.c.view_range(0..1);
@@ -160,6 +163,7 @@ fn a_capture_into_a_graph_that_fails_takes_the_graph_with_it() {
         },
     );
     assert!(text(spoilt).contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"));
+
     // The graph is the driver's now, and nothing names its nodes any more; what was made of it
     // runs.
     assert_eq!(

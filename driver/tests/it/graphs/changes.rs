@@ -111,6 +111,7 @@ fn a_node_keeps_its_sort_and_its_place() {
         let refused = text(exec.set(node, work));
         assert!(refused.contains(wanted), "{refused}");
     }
+
     let mut own = bench.graph();
     let inner = own.child(&[], &bench.graph()).unwrap();
     let refused = text(own.instantiate().unwrap().set(inner, &own));
@@ -144,6 +145,7 @@ fn numbers_change_in_place_and_a_refusal_changes_nothing() {
         exec.launch(&bench.stream).unwrap();
         assert_eq!(bench.first(&bench.b), 1.0 + value);
     }
+
     let short = AddArgs {
         n: 1,
         ..bench.add(&bench.a, &bench.b, 9.0)
@@ -164,6 +166,7 @@ fn numbers_change_in_place_and_a_refusal_changes_nothing() {
     let NodeKind::Work(Work::Launch(launch)) = exec.nodes()[0].kind() else {
         panic!("no kernel")
     };
+
     assert!(
         matches!(launch.args()[3], HostArg::Scalar(_, bits) if bits == u64::from(4f32.to_bits()))
     );
@@ -187,6 +190,7 @@ fn an_update_names_what_changed_and_what_the_driver_refused() {
             };
             last = vec![node.unwrap()];
         }
+
         graph
     };
     let mut exec = chain("kfe").instantiate().unwrap();
@@ -220,6 +224,7 @@ fn an_update_in_another_order_of_adding_is_for_the_whole_graph() {
         .launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0))
         .unwrap();
     turned.add_edge(first, fill).unwrap();
+
     // Whether a driver takes such a graph is its own affair; afterwards nothing may be mistaken for
     // another node.
     match exec.update(&turned) {
@@ -235,6 +240,7 @@ fn an_update_in_another_order_of_adding_is_for_the_whole_graph() {
             .unwrap(),
         Err(other) => panic!("{other}"),
     }
+
     exec.launch(&bench.stream).unwrap();
     assert!([2.0, 3.0].contains(&bench.first(&bench.b)));
 }

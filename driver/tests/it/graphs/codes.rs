@@ -32,6 +32,7 @@ impl Raw {
         let api = driver.api();
         let context = bench.context.clone();
         let _current = context.enter().unwrap();
+
         // SAFETY: the handles are ours to write.
         unsafe {
             assert_eq!((api.cuStreamCreate)(&mut first, flags), CUresult::SUCCESS);
@@ -131,6 +132,7 @@ fn code_900_and_901_an_allocation_and_a_wait_end_the_capture() {
         let api = raw.bench.context.driver().api();
         raw.begin(raw.first);
         let mut address = 0;
+
         // SAFETY: `address` is ours to write.
         let code = unsafe { (api.cuMemAlloc_v2)(&mut address, 4) };
         assert_eq!(code, CUresult::STREAM_CAPTURE_UNSUPPORTED);
@@ -169,6 +171,7 @@ fn code_903_and_904_a_capture_ends_where_it_began_and_with_all_its_forks() {
         assert_eq!(raw.wait(raw.second), CUresult::SUCCESS);
         assert_eq!(raw.fill(raw.second), CUresult::SUCCESS);
         assert_eq!(raw.end(raw.second), CUresult::STREAM_CAPTURE_UNMATCHED);
+
         // The stream that was drawn in is no stream for work of this crate until then.
         // SAFETY: the stream outlives the test.
         let drawn = unsafe { Stream::from_raw(&raw.bench.context, raw.second) }.unwrap();

@@ -53,6 +53,7 @@ fn what_a_body_does_changes_with_the_whole_graph() {
     let NodeKind::Conditional(inner) = outer.kind() else {
         panic!("{outer:?}")
     };
+
     let mut exec = graph.instantiate().unwrap();
     let wanted = "changing a node: it is in the body of a conditional node, which changes only with the whole graph: build \
         the graph again and update from it";
@@ -63,6 +64,7 @@ fn what_a_body_does_changes_with_the_whole_graph() {
         );
         assert_eq!(text(exec.set_enabled(node, false)), wanted);
     }
+
     assert_eq!(
         text(exec.set_enabled(body_of(&build(1.0)).id(), false)),
         "node 0 is not a node of this graph"
@@ -115,6 +117,7 @@ fn kernels_set_conditions_by_their_handles() {
         Parameter::buffer::<u32>("p", Access::ReadWrite),
         Parameter::value::<u64>("handle"),
     ];
+
     // SAFETY: the kernel has these parameters, and one thread of it stays within a word.
     let down = unsafe { module.function("down", &params) }.unwrap();
     let word = Buffer::<u32>::from_slice(&bench.context, &[5]).unwrap();
@@ -122,6 +125,7 @@ fn kernels_set_conditions_by_their_handles() {
         let args = vec![HostArg::from(&*word), HostArg::scalar(condition.handle())];
         Launch::new(&down, LaunchConfig::line(1, 1), args).unwrap()
     };
+
     // A loop runs until the word is nought; what it runs adds one each time.
     let mut graph = bench.graph();
     let condition = graph.condition(Some(1)).unwrap();

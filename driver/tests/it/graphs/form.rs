@@ -25,6 +25,7 @@ fn overlapping(bench: &Bench) -> Launch {
 }
 ";
     let module = Module::load(&bench.context, ptx).unwrap();
+
     // SAFETY: the kernel touches nothing.
     let waits =
         unsafe { module.function("waits", &[Parameter::buffer::<f32>("x", Access::ReadWrite)]) }
@@ -124,6 +125,7 @@ fn a_node_that_was_removed_stays_in_what_was_made_before() {
     assert_eq!(bench.first(&bench.c), 4.0);
     bench.run(&graph);
     assert_eq!(bench.first(&bench.c), 3.0);
+
     // A new node takes a new number.
     assert_eq!(graph.fill(&[second], &bench.c, 0.0).unwrap().index(), 2);
 }
@@ -146,6 +148,7 @@ fn attributes_come_from_the_launch_and_by_hand() {
     ] {
         assert_eq!(graph.attribute(node, attribute).unwrap(), attribute);
     }
+
     let plain = graph
         .launch(&[node], &bench.add, bench.add(&bench.b, &bench.c, 1.0))
         .unwrap();
@@ -157,6 +160,7 @@ fn attributes_come_from_the_launch_and_by_hand() {
         graph.set_attribute(plain, attribute).unwrap();
         assert_eq!(graph.attribute(plain, attribute).unwrap(), attribute);
     }
+
     graph.copy_attributes(node, plain).unwrap();
     assert_eq!(
         graph.attribute(plain, NodeAttribute::Priority(0)).unwrap(),
@@ -286,6 +290,7 @@ fn an_event_that_a_graph_records_orders_nothing_that_is_not_known() {
     let mut graph = bench.graph();
     graph.record(&[], &event).unwrap();
     graph.instantiate().unwrap().launch(&other).unwrap();
+
     // The event marks a place in the graph now, and no longer the one after the fill.
     other.wait(&event).unwrap();
     assert!(matches!(

@@ -25,6 +25,7 @@ fn memory_of_a_graph_is_there_between_its_nodes() {
     for _ in 0..3 {
         exec.launch(&bench.stream).unwrap();
     }
+
     assert_eq!(bench.first(&bench.b), 2.0);
     let names: Vec<String> = graph.nodes().iter().map(Node::name).collect();
     assert_eq!(names, ["alloc", "add", "copy", "free"]);
@@ -43,6 +44,7 @@ fn memory_that_nobody_frees_stays_or_is_freed_by_the_next_launch() {
     for _ in 0..3 {
         exec.launch(&bench.stream).unwrap();
     }
+
     assert_eq!(bench.first(&bench.b), 2.0);
     drop((exec, graph));
     let (graph, ..) = through(&bench);

@@ -55,6 +55,7 @@ fn what_runs_as_a_part_of_a_graph_only_is_named() {
     let write = graph
         .words(&[free], &[WordOperation::write(&word(0), 7).unwrap()])
         .unwrap();
+
     // The word is written beside it: one after the other, this would wait for ever.
     let wait = WordOperation::wait(&word(1), WaitFor::Equal, 1).unwrap();
     let wait = graph.words(&[write], &[wait]).unwrap();

@@ -325,6 +325,7 @@ fn perform(work: &Work) {
             if module.is_some_and(|m| !s.modules.contains(&m)) {
                 s.faults.push("a kernel ran that was unloaded".into());
             }
+
             let all = memory.iter().chain(read);
             let gone = all
                 .filter(|a| !s.memory.contains(a) && !s.pinned.contains_key(a))
@@ -464,6 +465,7 @@ impl Sim {
                 .push("work for a stream that is not there".into());
             return;
         };
+
         if let Some(graph) = queue.capture {
             let node = self.add_node(CUgraph(raw(graph)), work);
             *self
@@ -473,6 +475,7 @@ impl Sim {
                 .last_node = node;
             return;
         }
+
         let tickets = self.tickets(&work);
         let queue = self.streams.get_mut(&(stream.0 as usize)).unwrap();
         queue.work.push_back((work, tickets));
@@ -500,12 +503,14 @@ impl Sim {
         let Some(queue) = self.streams.get_mut(&stream).filter(|q| !q.destroyed) else {
             return false;
         };
+
         queue.destroyed = true;
         let is_nothing = |(work, _): &(Work, _)| matches!(work, Work::Wait(_) | Work::Free(_));
         let harmless = queue.work.iter().all(is_nothing);
         if queue.work.is_empty() {
             self.streams.remove(&stream);
         }
+
         harmless
     }
 

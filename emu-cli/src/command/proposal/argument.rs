@@ -97,6 +97,7 @@ fn structure(kernel: &Kernel, number: usize, param: &Param) -> Vec<ProposedArgum
         }
         at = field.offset + field.size;
     }
+
     pad(&mut members, &mut at, param.size);
     arguments.push(ProposedArgument::Other(format!(
         "{name}=struct:{}",
@@ -132,6 +133,7 @@ fn propose_one(name: String, param: &Param, usage: &ParameterUse) -> ProposedArg
             count: ELEMENTS,
         };
     }
+
     let bits = 8 * param.size;
     ProposedArgument::Other(match (param.ty.as_str(), usage.element) {
         (".f32" | ".f64" | ".f16", _) => format!("{name}={}:1.0", &param.ty[1..]),

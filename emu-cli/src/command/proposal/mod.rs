@@ -72,6 +72,7 @@ pub(crate) fn command(
         shared: 0,
         arguments,
     };
+
     // The output of a kernel that prints would mix with the listing, so such a kernel is not tried.
     let mut proposal = match prints {
         Prints::Nothing => tried(module, kernel, &first),
@@ -80,6 +81,7 @@ pub(crate) fn command(
     if kernel.dynamic_shared().is_some() && proposal.shared == 0 {
         proposal.shared = SHARED;
     }
+
     let [x, y, z] = grid(kernel);
     let grid = if [y, z] == [1, 1] {
         x.to_string()
@@ -132,6 +134,7 @@ fn tried(module: &Module, kernel: &Kernel, first: &Proposal) -> Proposal {
         }
         smallest.get_or_insert(proposal);
     }
+
     smallest.unwrap_or_else(|| first.clone())
 }
 
@@ -231,6 +234,7 @@ fn trial(module: &Module, kernel: &Kernel, proposal: &Proposal) -> Option<Vec<Fi
     check.grid = grid(kernel);
     check.block = kernel.reqntid.unwrap_or([proposal.threads, 1, 1]);
     check.dynamic_shared = proposal.shared;
+
     // Instructions limit a trial rather than time, so that the proposal does not depend on the
     // speed of the machine.
     check.fuel = FUEL;

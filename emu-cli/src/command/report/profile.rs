@@ -101,6 +101,7 @@ pub(crate) fn steps(out: &mut impl Write, steps: &[FollowedStep]) -> io::Result<
                 )?;
             }
         }
+
         let skipped = if step.executed {
             ""
         } else {
@@ -163,6 +164,7 @@ pub(crate) fn profile(out: &mut impl Write, profile: &Profile) -> io::Result<()>
     let warps = sum(|site| site.warps);
     let lanes = sum(|site| site.lanes);
     let diverged = sum(|site| site.diverged);
+
     // A kernel may execute nothing, for example if all threads are past the end of the data.
     let per_warp = |count: u64| {
         if warps == 0 {
@@ -183,6 +185,7 @@ pub(crate) fn profile(out: &mut impl Write, profile: &Profile) -> io::Result<()>
     if accesses.row_count() > 0 {
         writeln!(out, "{}", accesses.trim_fmt())?;
     }
+
     Ok(())
 }
 
@@ -201,6 +204,7 @@ fn opcodes(sites: &[SiteProfile]) -> Table {
         *warps += site.warps;
         *lanes += site.lanes;
     }
+
     let mut rows: Vec<_> = counts.into_iter().collect();
     rows.sort_by_key(|(name, (warps, _))| (std::cmp::Reverse(*warps), *name));
     let mut table = table(&["instruction", "warps", "lanes"]);

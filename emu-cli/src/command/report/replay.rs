@@ -36,6 +36,7 @@ fn of(invocation: Invocation, given: &[String], seed: u64) -> String {
             None => words.push(quoted(argument)),
         }
     }
+
     words.extend(["--seed".to_owned(), seed.to_string()]);
     words.join(" ")
 }

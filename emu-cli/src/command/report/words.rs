@@ -34,6 +34,7 @@ pub(crate) fn finding(
             );
         }
     }
+
     let blocks = match finding.blocks {
         0 | 1 => String::new(),
         blocks => format!(", {blocks} blocks in all"),
@@ -78,6 +79,7 @@ fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
     for call in fault.calls.iter().take(MOST_CALLS) {
         line(text, "called", &place(call));
     }
+
     if let Some(other) = &fault.other {
         line(
             text,
@@ -85,9 +87,11 @@ fn fault_lines(text: &mut String, check: &Check<'_>, fault: &Fault) {
             &format!("{} {} at {}", other.who, other.did, place(&other.place)),
         );
     }
+
     if let Some(memory) = memory(check, fault) {
         line(text, "memory", &memory);
     }
+
     // The advice about a full record names an option of this program, which the emulator does not
     // know.
     if fault.class == Class::TraceFull {

@@ -37,6 +37,7 @@ impl EmuArgument {
         let ArgumentValue::Buffer(value) = &self.value else {
             return 0;
         };
+
         let shaped = value
             .shape
             .map(|(element, count)| count.saturating_mul(element.bytes()) as u64);
@@ -110,6 +111,7 @@ fn buffer(role: Role, text: &str) -> Result<BufferValue, String> {
             view: None,
         });
     }
+
     let (shape, fill) = text
         .split_once('=')
         .map_or((text, None), |(shape, fill)| (shape, Some(fill)));
@@ -168,6 +170,7 @@ impl FromStr for Member {
                 offset,
             });
         }
+
         let (written, value) = text
             .split_once(':')
             .ok_or_else(|| format!("invalid value {text:?}: expected one of {FORMS}"))?;
@@ -208,6 +211,7 @@ impl FromStr for Expectation {
                     .into(),
             );
         }
+
         Ok(Expectation {
             name,
             fill,
@@ -254,6 +258,7 @@ impl FromStr for EmuConstant {
                 value: ConstantValue::Pointer(value.parse()?),
             });
         }
+
         let (ty, values) = value
             .split_once(':')
             .ok_or("a variable needs a type and values, such as f32:1,2,3, or a @BUFFER")?;
@@ -279,6 +284,7 @@ pub(crate) fn extent(text: &str) -> Result<[u32; 3], String> {
         Some(numbers) => extent[..numbers.len()].copy_from_slice(&numbers),
         None => return Err("one to three numbers from 1 on, such as 4 or 4,2,1".into()),
     }
+
     Ok(extent)
 }
 
@@ -383,6 +389,7 @@ mod tests {
         let ArgumentValue::Struct(members) = value("x=struct:@y+8,i32:-3") else {
             panic!()
         };
+
         let scalar = Member::Scalar {
             written: "i32".into(),
             element: ElementType::S32,

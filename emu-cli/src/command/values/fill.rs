@@ -38,6 +38,7 @@ pub(crate) fn fill(
                     path.display()
                 ));
             }
+
             Ok(array.bytes)
         }
     }
@@ -91,9 +92,11 @@ fn repeated(one: &[u8], count: usize) -> Result<Vec<u8>, String> {
             one.len()
         ));
     }
+
     for _ in 0..count {
         bytes.extend(one);
     }
+
     Ok(bytes)
 }
 

@@ -89,10 +89,12 @@ fn view(
             "a texture or surface needs a format and a size, such as f32x4:{written}"
         ));
     };
+
     let (element, format) = self::format(format)?;
     let extent = extent(shape, written, size)?;
     let sampler = options(sampler, parts)?;
     let fill: Option<Fill> = fill.map(str::parse).transpose()?;
+
     // Kernels cannot write textures. A surface without content is an output, and reading it first
     // is a finding.
     let (role, fill) = match (&sampler, fill) {

@@ -45,7 +45,9 @@ fn parse(file: &[u8]) -> Result<NpyArray, String> {
             rest[0]
         ));
     }
+
     let header = str::from_utf8(header).map_err(|_| "the header is not valid UTF-8")?;
+
     // The search below takes the first of two equal keys and Python the last, so such a header is
     // refused.
     if let Some(key) = ["descr", "shape", "fortran_order"]
@@ -54,6 +56,7 @@ fn parse(file: &[u8]) -> Result<NpyArray, String> {
     {
         return Err(format!("the header has {key:?} twice"));
     }
+
     let element = element(value(header, "descr").ok_or(not)?)?;
     let shape = shape(value(header, "shape").ok_or(not)?).ok_or("the shape cannot be read")?;
     if value(header, "fortran_order").is_some_and(|order| order.starts_with("True"))
@@ -61,6 +64,7 @@ fn parse(file: &[u8]) -> Result<NpyArray, String> {
     {
         return Err("the elements are in Fortran order: save numpy.ascontiguousarray(a)".into());
     }
+
     let size = shape
         .iter()
         .try_fold(element.bytes(), |all, n| all.checked_mul(*n));
@@ -113,6 +117,7 @@ fn element(descr: &str) -> Result<ElementType, String> {
     if order == ">" {
         return Err("the elements are big-endian; save a.astype(a.dtype.newbyteorder('<'))".into());
     }
+
     let found = match name {
         "b1" | "u1" => ElementType::U8,
         "i1" => ElementType::S8,

@@ -23,14 +23,17 @@ pub(super) fn remove(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
+
     for entry in entries.flatten() {
         let Ok(kind) = entry.file_type() else {
             continue;
         };
+
         let is_leftover = entry.file_name().to_str().is_some_and(is_temporary_name);
         if !is_leftover || kind.is_symlink() || !is_older(&entry, YOUNG) {
             continue;
         }
+
         let path = entry.path();
         let Ok(file) = File::open(&path) else {
             continue;
@@ -38,6 +41,7 @@ pub(super) fn remove(folder: &Path) {
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
+
         let _ = if kind.is_dir() {
             fs::remove_dir_all(&path)
         } else {

@@ -65,6 +65,7 @@ impl Temporary {
         if list.iter().any(|(known, _)| known == target) {
             return Ok(TemporaryCreation::UnderWay);
         }
+
         leftovers::remove(parent(target));
         if let Some(file) = unnamed::create(parent(target))? {
             if let Ok(known) = fs::metadata(target) {
@@ -76,6 +77,7 @@ impl Temporary {
             ));
             return Ok(TemporaryCreation::Free(file, Temporary(target.to_owned())));
         }
+
         let made = builder(target, 0o666)?
             .tempfile_in(parent(target))
             .map_err(nameless)?;

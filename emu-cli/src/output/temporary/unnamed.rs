@@ -10,10 +10,12 @@ use std::path::Path;
 pub(super) fn create(folder: &Path) -> io::Result<Option<File>> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     use rustix::io::Errno;
+
     // Without /proc the file could not be given a name later.
     if !Path::new(DESCRIPTORS).is_dir() {
         return Ok(None);
     }
+
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match openat(CWD, folder, flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => Ok(Some(file.into())),

@@ -127,6 +127,7 @@ impl Outside {
             unsafe { Stream::from_raw(context, raw) }
         };
         let mut event = CUevent::NULL;
+
         // SAFETY: `event` is ours to write, and the context is current.
         must(unsafe {
             (context.driver().api().cuEventCreate)(&mut event, CUevent_flags::DISABLE_TIMING)
@@ -171,6 +172,7 @@ impl Outside {
         if let Some(stream) = streams.iter().find(|stream| self.captures(stream.raw())) {
             return Err(format!("{} still captures", stream.name()));
         }
+
         for stream in streams {
             let y = self
                 .compute(stream)
@@ -179,6 +181,7 @@ impl Outside {
                 return Err(format!("{} computed something else", stream.name()));
             }
         }
+
         Ok(())
     }
 
@@ -225,6 +228,7 @@ impl Outside {
     /// Ends a capture, and destroys the graph if there is one.
     fn end(&self, stream: &Stream) -> CUresult {
         let (mut graph, api) = (CUgraph::NULL, self.api());
+
         // SAFETY: `graph` is ours to write; the stream is alive.
         let code = unsafe {
             api.cuStreamEndCapture.expect("cuStreamEndCapture")(stream.raw(), &mut graph)
@@ -233,6 +237,7 @@ impl Outside {
             // SAFETY: the capture gave the graph to us.
             must(unsafe { api.cuGraphDestroy.expect("cuGraphDestroy")(graph) });
         }
+
         code
     }
 
@@ -276,6 +281,7 @@ fn unsupported(outside: &Outside) -> CUresult {
 
 fn invalidated(outside: &Outside) -> CUresult {
     outside.begin(&outside.first);
+
     // SAFETY: the stream is alive.
     let _refused = unsafe { (outside.api().cuStreamSynchronize)(outside.first.raw()) };
     let code = outside.fill(outside.first.raw());

@@ -25,6 +25,7 @@ fn main() -> Checked {
     if std::env::args().nth(1).as_deref() == Some("opens") {
         return open(&context);
     }
+
     println!("{context}, {driver:?}");
     let checks: [(&str, fn(&Context) -> Checked); 6] = [
         ("occupancy", occupancy),
@@ -94,6 +95,7 @@ fn growth(context: &Context) -> Checked {
     let all = buffer.view();
     assert_eq!(all.address(), first.address());
     stream.fill(&all.view_range(page..2 * page), 2.0)?;
+
     // The kernel goes over the border.
     let (x, y) = (
         all.view_range(page - N / 2..page + N / 2),
@@ -191,6 +193,7 @@ fn export(context: &Context) -> Checked {
     let filled = Event::shared(context)?;
     stream.fill(&x, 42)?;
     filled.record(&stream)?;
+
     // SAFETY: both buffers stay until the other process has ended, which is waited for before they
     // are read.
     let (x_handle, y_handle) = unsafe { (x.export()?, y.export()?) };
@@ -216,6 +219,7 @@ fn open(context: &Context) -> Checked {
         .iter_mut()
         .try_for_each(|handle| std::io::stdin().read_exact(handle))?;
     let [x, y, filled] = handles;
+
     // SAFETY: the handles are of u32, and the process that sent them waits for this one.
     let (x, y, filled) = unsafe {
         let memory = |bytes| Buffer::<u32>::open(context, &MemoryHandle { bytes }, N);

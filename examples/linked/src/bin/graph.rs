@@ -48,6 +48,7 @@ kernel! {
 fn count(context: &Context, stream: &Stream, [a, d]: [&Buffer<f32>; 2]) -> Result<(), Error> {
     let Kernels { scale, saxpy, .. } = Kernels::load(context)?;
     let module = Module::load(context, include_str!("../loop.ptx"))?;
+
     // SAFETY: one thread of it reads and writes one word.
     let count_down = unsafe { CountDown::load(&module) }?;
     let left = Buffer::<u32>::zeroed(context, 1)?.labelled("left");
@@ -78,5 +79,6 @@ fn count(context: &Context, stream: &Stream, [a, d]: [&Buffer<f32>; 2]) -> Resul
             2.0 + times as f32,
         );
     }
+
     Ok(())
 }

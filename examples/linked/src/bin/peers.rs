@@ -12,6 +12,7 @@ fn main() -> Result<(), Error> {
         println!("one device: nothing to copy to");
         return Ok(());
     };
+
     println!("{one} reaches {two}: {}", one.can_reach(two)?);
     let (here, there) = (Context::new(one)?, Context::new(two)?);
     let numbers: Vec<f32> = (0..N).map(|i| i as f32).collect();
@@ -27,5 +28,6 @@ fn main() -> Result<(), Error> {
         stream.copy_from_peer(&x, &y)?;
         check("copied straight", &stream.read(&y)?, 1.0);
     }
+
     Ok(())
 }

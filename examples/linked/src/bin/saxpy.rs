@@ -40,6 +40,7 @@ fn main() -> Result<(), Error> {
         copy.wait(&computed)?;
         copy.copy(&y, &to.view_range(half))?;
     }
+
     copy.synchronize()?;
     check("y = y + 2x", &to.to_vec(), 3.0);
     Ok(())

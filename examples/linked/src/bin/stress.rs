@@ -15,8 +15,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..cycles {
         round(&context)?;
     }
+
     let after = state(&context)?;
     println!("{cycles} cycles: {before:?} before, {after:?} after");
+
     // The driver allocates and frees some MiB meanwhile, and the allocator of the host keeps some.
     assert!(
         after.free_mib + 4 >= before.free_mib && after.files <= before.files,
@@ -30,6 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..20 {
         round(&Context::new(&device)?)?;
     }
+
     println!("20 contexts: open files {}", open_files());
     Ok(())
 }

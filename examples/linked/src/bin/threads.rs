@@ -56,5 +56,6 @@ fn replay(context: &Context, kernels: &Kernels, launches: u32) -> Result<(), Err
             );
         }
     }
+
     stream.synchronize()
 }

@@ -112,12 +112,14 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             .map_or_else(|| self.k.val(0), |start| start / TILE);
         let end = self.position / TILE + 1;
         let tiles = end - base;
+
         // Many units of work fill the device without splits, so a split then has more tiles and
         // there are fewer partial results to merge.
         let [fewest, most] = LEAST_TILES;
         let least = (a.units / UNITS).max(fewest).min(most) * warps;
         let even = (tiles + (a.splits - 1)) / a.splits;
         let share = even.max(least);
+
         // All warps of a block get equally many tiles.
         let (rounds, _) = divided(share + (warps - 1), warps);
         let share = rounds * warps;
@@ -157,6 +159,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             "batch/attention/share_sums",
             "store the warp's sums in shared memory, in place of its tiles",
         );
+
         // The sums overwrite the ring, so no copy may be in flight.
         k.wait_copies(0);
         k.warp_barrier();
@@ -165,6 +168,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             let values = self.values(k.warp(), set * SET);
             sums.store(outcome, values, def.head_dim + 4);
         }
+
         k.barrier();
         k.when(range.used.eq(1), || {
             k.section(
@@ -247,6 +251,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
                 "wait for a tile and copy another one ahead",
             );
             k.wait_copies(DEPTH - 2);
+
             // All lanes are done with the previous tile now, so its slot can be filled.
             k.warp_barrier();
             let next = tile + (DEPTH - 1) * warps;
@@ -367,6 +372,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             Some(row) => row.at(at).ld(),
             None => k.val(0),
         };
+
         // Registers 0 and 1 are rows `g` and `g + 8`, which are in different sets. Registers 2 and
         // 3 are the same rows, eight dimensions later.
         let left = |pair: u32| {
@@ -389,6 +395,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
     ) -> Vec<[F32<'k>; 4]> {
         let k = self.k;
         let def = self.def;
+
         // Even and odd pairs have separate sums, so that a matrix instruction does not wait for the
         // previous one.
         let mut sums: [[Sums<f32>; 2]; 2] = from_fn(|_| from_fn(|_| Sums::zero(k)));
@@ -398,6 +405,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
             left.add_f16(a, RightFragment([b0, b1]));
             right.add_f16(a, RightFragment([b2, b3]));
         }
+
         let first = tile * TILE + (k.lane() & 3) * 2;
         let start = def.start(self.position);
         let counts: [Pred; 4] = from_fn(|i| {
@@ -498,6 +506,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
         );
         let last = range.used - 1;
         let drawn = self.memory.at(def.shared() - 16).cast::<u32>();
+
         // The ticket releases the stores of the whole block, so all threads must have stored.
         k.barrier();
         k.when(k.tid().eq(0), || {
@@ -512,6 +521,7 @@ impl<'a, 'k> BatchBlock<'a, 'k> {
         let k = self.k;
         self.each_four(|query, dim| {
             let mut all = RunningSoftmax::none(k);
+
             // Several splits are loaded at once, so that their latencies overlap.
             k.for_each(0, range.used, IN_FLIGHT, |first| {
                 let of_split = |i: u32| {

@@ -32,6 +32,7 @@ impl Variant for BatchAttention {
                 .map(|&position| Some(position))
                 .collect::<Vec<_>>()
         };
+
         // One position more than a split has.
         let split = self.share(1, 1, 1);
         let mut cases = vec![
@@ -67,6 +68,7 @@ impl Variant for BatchAttention {
                 },
             ]);
         }
+
         if let Some(window) = self.window {
             // A window that positions just fill, that they exceed by one, and that begins inside of
             // a tile or a page.
@@ -76,6 +78,7 @@ impl Variant for BatchAttention {
                 ..plain(positions.clone())
             }));
         }
+
         cases.iter().map(|case| case.filled(self, seed)).collect()
     }
 }
@@ -160,6 +163,7 @@ impl BatchCase {
                 .chain([kernel.units(rows, kv_heads)])
                 .map(CpuArg::scalar),
         );
+
         // The bound allows for weights that are rounded to `f16`. The largest weight is exact.
         Case {
             label: self.label(),
@@ -203,6 +207,7 @@ impl Table {
         for i in (1..order.len()).rev() {
             order.swap(i, random.below(i as u32 + 1) as usize);
         }
+
         let mut pages = vec![];
         for sequence in 0..rows {
             let own = |page: u32| {
@@ -214,6 +219,7 @@ impl Table {
             };
             pages.extend((0..max_pages).map(|page| order[own(page) as usize]));
         }
+
         let mut filled = vec![0; cache_pages as usize];
         for (row, position) in (0..).zip(&case.positions) {
             let Some(position) = position else { continue };
@@ -223,6 +229,7 @@ impl Table {
                 *at = (*at).max((position + 1 - page * PAGE).min(PAGE));
             }
         }
+
         Table {
             pages,
             max_pages,

@@ -138,6 +138,7 @@ impl KernelDef for BatchAttention {
             k.when(works, || block.copy_before(&mut copies, &range));
             k.grid_wait();
         }
+
         k.when(block.done(), || block.store_zeros());
         k.when(works, || block.process(&mut copies, &range));
         self.overlap.end(k);
@@ -177,6 +178,7 @@ impl KernelDef for BatchAttention {
                     let first = dim * table.row(p, kv_head);
                     [a.k_cache, a.v_cache].map(|cache| &cache[first..][..dim])
                 };
+
                 // Queries are already in log2 units.
                 let attended = |positions: Range<u32>| attend(&q, positions.map(cached), |s| s);
                 let done = state[DONE as usize] != 0;
@@ -190,6 +192,7 @@ impl KernelDef for BatchAttention {
                     let at = activations::index(a.capacity as usize, row, slot);
                     y[at] = f16::from_f32(result as f32);
                 }
+
                 let used = if done {
                     1
                 } else {

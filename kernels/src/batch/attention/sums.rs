@@ -128,6 +128,7 @@ impl<'k> OnlineSoftmax<'k> {
             .reduce(|a, b| a.max(b))
             .expect("there are four");
         let max = lanes_max(QUAD, most).max(&self.max);
+
         // Maxima rarely rise after the first tiles, so rescaling is a branch of the whole warp.
         let risen = max.gt(&self.max).any();
         self.k
@@ -148,6 +149,7 @@ impl<'k> OnlineSoftmax<'k> {
             "a maximum has risen: rescale the sums",
         );
         self.weights *= factor;
+
         // The sums belong to other queries than the scores of a lane. Their factors come from the
         // lanes that have those queries.
         let own = (self.k.lane() & 3) * 8;

@@ -191,6 +191,7 @@ impl<'k> PackLane<'k> {
             "pack the scales and minima of Q4_K and Q5_K",
         );
         let pick = self.t.mad(0x11, 0x40);
+
         // For each row, the scale and the minimum of group `t`, and the low bits of group `4 + t`.
         let [(first, first_next), (second, second_next)] = [a, b].map(|header| {
             let lower = header[1].prmt(header[2], pick);
@@ -267,11 +268,13 @@ impl<'k> RowFragment<'k> {
         let set = self.index >> 3;
         let lane = self.group_lane();
         let words = self.tile.at(at);
+
         // Two bytes of each word belong to a row: the scale, then the minimum.
         let row = self.second << 4;
         let low = words.row(lane, 4).cast::<u32>().ld() >> set.mad(4, row);
         let high = words.at(128).row(lane >> 1, 4).cast::<u32>().ld();
         let high = high >> (lane & 1).mad(4, set.mad(2, row));
+
         // Bits 0 to 3 of each byte come from the first word, bits 4 and 5 from the second.
         let six = low.lop3(high << 4, 0x0f0f_0f0f, SELECT);
         let [d, dmin] = self.pair(words.at(SIX_BITS));

@@ -161,6 +161,7 @@ impl<'k> TileMultiplier<'k> {
         let g = tile.g;
         let t = tile.t;
         let sixteen = group == 16;
+
         // With integers, the columns `2 t` and `2 t + 1` hold the activations of group `t` and
         // zeros for the other groups. One instruction thus gives the sums of four groups.
         let (active, offset) = match x.encoding {
@@ -313,6 +314,7 @@ impl<'k> TileMultiplier<'k> {
         multiply: impl Fn(&mut Sums<'k, i32>, LeftFragment<'k>, RightFragment<&Var<'k, u32>>),
     ) -> [Sums<'k, i32>; 2] {
         let x = [0, 16].map(|i| self.quad(x.at(i)));
+
         // Two chains of two dependent instructions are faster than one chain of four, because each
         // instruction waits for the sums of its predecessor.
         let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
@@ -321,6 +323,7 @@ impl<'k> TileMultiplier<'k> {
             let b = RightFragment([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]);
             multiply(&mut sums[i % 2], LeftFragment(codes[i]), b);
         }
+
         sums
     }
 }

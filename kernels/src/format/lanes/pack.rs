@@ -102,6 +102,7 @@ impl<'k> PackLane<'k> {
         let at = (self.t >> 1).mad(2 * bytes, odd * (bytes - 2));
         let rows = rows.map(|row| row.at(4 * bytes * s).at(at).cast::<u32>());
         let loaded = rows.map(|row| (0..=words).map(|i| row.at(i).ld()).collect::<Vec<_>>());
+
         // In even blocks, the scale is the lower half of the first word. In odd blocks, it is the
         // upper half.
         let scales = loaded[0][0].prmt(loaded[1][0], Shift::halfword(odd, 0x5410).0);

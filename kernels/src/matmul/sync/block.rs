@@ -55,6 +55,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
         );
         let weights = k.tile_memory("memory");
         let panels = weights.at(WEIGHT_STAGES * def.weight_bytes());
+
         // The contract rejects a kernel that does not fit, so the fallback is never launched.
         let stages = def.stages().unwrap_or(2);
         SyncBlock {
@@ -143,6 +144,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
             self.copy_panel(job, k.val(panel), k.val(panel));
             k.commit_copies();
         }
+
         let mut stage = PanelStages {
             now: k.var(0),
             before: k.var(self.stages - 1),
@@ -165,11 +167,13 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
                         .map(|(row, &tile)| row.scales(tile))
                         .collect();
                 }
+
                 // Codes are unpacked for a set of 128 columns, which is two panels.
                 if panel % 2 == 0 {
                     let of = |(row, &tile): (&Dequantizer<'k>, _)| row.codes(tile, panel / 2);
                     codes = rows.iter().zip(&tiles).map(of).collect();
                 }
+
                 let x = self.panels.row(&stage.now, def.panel_bytes());
                 self.multiply_panel(&rows, &codes, &scales, panel, x, &mut sums);
                 self.step(&mut stage);
@@ -185,6 +189,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
 
         k.section("matmul/sync/panel", "wait for a panel and copy a later one");
         k.wait_copies(self.stages - 2);
+
         // After the barrier, the copies of all threads have arrived, and all warps are done with
         // the stage that is filled next.
         k.barrier();
@@ -195,6 +200,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
                 self.copy_tiles(job, column + 1)
             });
         }
+
         k.commit_copies();
     }
 
@@ -273,6 +279,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
         sums: &mut [RowBlockSums<'k>],
     ) {
         let k = self.k;
+
         // The lanes of one `ldmatrix` address two units of 16 bytes of eight tokens, then of the
         // next eight.
         let lane = k.lane();

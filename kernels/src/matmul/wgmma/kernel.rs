@@ -195,6 +195,7 @@ pub(crate) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, Matmul
         }
     });
     let blocks: Vec<_> = blocks.collect();
+
     // Multiplying threads need registers for their sums. The copying warpgroup gives up most of its
     // own (`setmaxnreg`).
     let [many, few] = matmul.form.registers();
@@ -219,10 +220,12 @@ fn copy<'k>(k: Builder<'k>, blocks: &[MatmulBlock<'_, 'k>]) {
             "matmul/wgmma/activation_producer",
             "producer of activations",
         );
+
         // Weights never change, so only this producer and the consumers wait for earlier kernels.
         if blocks[0].matmul.overlap.waits() {
             k.grid_wait();
         }
+
         let mut at = Cursor::new(k);
         for block in blocks {
             block.copy_panels(&mut at);
@@ -240,10 +243,12 @@ fn multiply<'k>(k: Builder<'k>, blocks: &[MatmulBlock<'_, 'k>]) {
         );
         k.grid_wait();
     }
+
     let [mut weights, mut panels] = [0, 1].map(|_| Cursor::new(k));
     for block in blocks {
         block.multiply([&mut weights, &mut panels]);
     }
+
     overlap.end(k);
 }
 
@@ -306,6 +311,7 @@ impl<'k> MatmulBlock<'_, 'k> {
     fn copy_weights(&self, at: &mut Cursor<'k>) {
         let k = self.k;
         let row_blocks = self.matmul.row_blocks();
+
         // A block reads each weight once, while other blocks soon read the same activations.
         let policy = k.evict_first();
         let tile = tile::of(self.matmul.format);
@@ -333,6 +339,7 @@ impl<'k> MatmulBlock<'_, 'k> {
     fn copy_panels(&self, at: &mut Cursor<'k>) {
         let k = self.k;
         let depth = self.depth;
+
         // Every row block reads the activations again, so they should stay in the L2 cache.
         let policy = k.evict_last();
         let of_tile = tile::of(self.matmul.format).columns / PANEL;
@@ -437,6 +444,7 @@ impl<'k> MatmulBlock<'_, 'k> {
         let dequantizer = self.dequantizer(row_block);
         let leader = k.lane().eq(0);
         let always = k.always();
+
         // `before` is the stage of the panels whose `wgmma` may still be running.
         let mut before = k.var(0);
         let mut running = k.var(0);
@@ -466,10 +474,12 @@ impl<'k> MatmulBlock<'_, 'k> {
                         k.fence_async();
                         self.weights.empty(weights).arrive();
                     }
+
                     let panel = (2 * set + half) % self.depth;
                     if panel == 0 {
                         self.panels.full(panels).wait(&panels.parity);
                     }
+
                     // The first matrix instruction of a job overwrites the sums.
                     let add = |i| {
                         if set + half + i == 0 {
@@ -488,11 +498,13 @@ impl<'k> MatmulBlock<'_, 'k> {
                         before.set(panels.stage.get());
                         running.set(1);
                     }
+
                     if panel + 1 == self.depth {
                         self.panels.step(k, panels);
                     }
                 }
             }
+
             self.weights.step(k, weights);
         });
         k.wgmma_wait(0);
@@ -518,6 +530,7 @@ impl<'k> MatmulBlock<'_, 'k> {
             let add = add(i);
             sums.multiply_registers::<f16, f16>(a, x.inner(16 * i), add);
         }
+
         k.wgmma_commit();
         k.wgmma_wait(1);
     }

@@ -65,6 +65,7 @@ impl<'k> Ring<'k> {
         self.empty(at).wait(at.parity.get() ^ 1);
         let full = self.full(at);
         k.when(k.lane().eq(0), || full.arrive_expect(count * bytes));
+
         // No copy may complete before the barrier expects its bytes.
         k.warp_barrier();
         k.when(k.lane().lt(count), || {

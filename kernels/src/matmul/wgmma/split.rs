@@ -130,6 +130,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
             });
             all = first * token_jobs;
         }
+
         Jobs {
             k,
             matmul,
@@ -194,6 +195,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
         };
 
         k.section("matmul/split/tail_jobs", "jobs of the tail");
+
         // The first job of the tail goes to the block after the last full job. This keeps the
         // number of jobs per block even.
         let rounds = (self.all.max(self.block()) - self.block() + (k.nctaid() - 1)) / k.nctaid();
@@ -240,6 +242,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
                 "matmul/split/ticket",
                 "draw a ticket: the last warp adds all slices",
             );
+
             // The ticket is released by one lane, which must come after the stores of all lanes.
             k.warp_barrier();
             let mut drawn = k.var(0);
@@ -249,6 +252,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
                 .at(part.job.mad(self.matmul.row_blocks(), k.warp()));
             k.when(k.lane().eq(0), || drawn.set(ticket.ticket(last)));
             let drawn = drawn.get().broadcast();
+
             // The other lanes read the partial sums only after the lane that acquired the ticket.
             k.warp_barrier();
             k.when(drawn.eq(last), || {

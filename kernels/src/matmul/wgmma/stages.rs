@@ -40,6 +40,7 @@ impl Stages {
         let of_tile = tile::of(matmul.format).columns / PANEL;
         let bytes = [matmul, other].map(|matmul| tile::of(matmul.format).bytes);
         let tokens = matmul.tokens.max(other.tokens);
+
         // The fewer tokens, the shorter the copy of a panel. Several panels then share a stage, so
         // that fewer barriers are needed.
         let depth = match tokens {

@@ -121,6 +121,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let shared = k.dynamic_shared::<f16>("tiles");
         let staged = shared.at(def.tiles() * def.kv_tile_bytes());
         let outcome = staged.at(QUERIES * def.row_bytes()).cast::<f32>();
+
         // The last warps have one slot less if the tiles do not divide evenly.
         let deep = k.warp().lt(def.tiles() - (def.depth() - 1) * def.warps());
         let kept = |depth| depth * def.warps();
@@ -185,6 +186,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let tiles = before.map_or(end, |before| end - before);
         let warps = self.def.warps();
         let (most, _) = divided(tiles + (warps - 1), warps);
+
         // A short context gains nothing from splits, because merging them takes longer.
         let used = tiles
             .le(MAX_UNSPLIT_TILES * warps)
@@ -282,6 +284,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let (_, warp) = divided(number, def.warps());
         let page = self.cached.before(position);
         let to = self.slot(number).row(row, def.row_bytes()).at(k.lane() * 8);
+
         // The subtraction above wraps for a tile before the first, so such a tile is not resident
         // either.
         let resident = number.lt(def.tiles()) & number.lt(&range.count);
@@ -364,6 +367,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 to.row(QUERIES, def.row_bytes()).st2(low);
             });
         }
+
         k.barrier();
     }
 
@@ -433,6 +437,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             })
             .otherwise(|| later(def.depth() - 1));
         }
+
         k.warp_barrier();
     }
 
@@ -466,6 +471,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             left.add_f16(a, RightFragment([b0, b1]));
             right.add_f16(a, RightFragment([b2, b3]));
         }
+
         let factor = self.a.scale * LOG2_E;
         let first = tile * TILE + (lane & 3) * 2;
         let least = self.first_position(position);
@@ -489,6 +495,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let weights = lanes_sum(3, sum.weights.get());
         let outcome = self.outcome.at((k.warp() * QUERIES + g) * 2);
         k.when(t.eq(0), || outcome.st2([sum.max.get(), weights]));
+
         // Four more elements per row put the rows of a warp's stores into different banks.
         let row = def.head_dim + 4;
         let to = self.slot(k.warp()).cast::<f32>().row(t, 8 * row).at(g);
@@ -600,6 +607,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                     "pipeline/attention/ticket",
                     "draw a ticket: the last warp merges the splits",
                 );
+
                 // The ticket's release covers the stores of the whole warp only after a warp
                 // barrier.
                 k.warp_barrier();
@@ -608,6 +616,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 let ticket = self.a.ticket.at(self.unit * MAX_WARPS + k.warp());
                 k.when(k.lane().eq(0), || drawn.set(ticket.ticket(last)));
                 let drawn = drawn.get().broadcast();
+
                 // The barrier extends the acquire of the lane that drew the ticket to the warp.
                 k.warp_barrier();
                 k.when(drawn.eq(last), || self.merge(range));
@@ -635,6 +644,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                     k.section("pipeline/attention/load_split", "load a split");
                     let there = (first + i).lt(&range.used);
                     let [from, outcome] = self.partial(query, dim, first + i);
+
                     // A split that does not exist has no weight, so the loop needs no special last
                     // round.
                     let mut sums = [f32::MIN, 0.0].map(|v| k.var(v));

@@ -17,6 +17,7 @@ impl Variant for PipelinedAttention {
             idle: 0,
             outlier: 1.0,
         };
+
         // One position. A full tile next to idle blocks, and one position more. A position past the
         // cache, which is clamped. One position more than a block holds, and than one block
         // processes. Outliers.
@@ -59,6 +60,7 @@ impl Variant for PipelinedAttention {
                 ..plain
             },
         ];
+
         // As many positions as one block processes. More in one split, and in two. Partial results
         // that are merged in several iterations. The number of queries makes no difference here,
         // nor do the dimensions in the last case.
@@ -143,6 +145,7 @@ impl AttentionCase {
         let dim = kernel.head_dim as usize;
         let heads = self.kv_heads * kernel.queries;
         let units = self.kv_heads * kernel.groups();
+
         // The last token of a batch is at the position of a batch of one.
         let batch = kernel.batch;
         let position = |item: u32| self.position.saturating_sub(batch - 1 - item);
@@ -194,10 +197,12 @@ impl AttentionCase {
             CpuArg::U32(vec![0; (batch * kernel.tickets(self.kv_heads)) as usize]),
         ];
         args.extend([heads, self.kv_heads, self.ctx, self.splits].map(CpuArg::scalar));
+
         // A larger factor than models have, so that weights differ by powers of ten.
         args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
         args.extend([batch * units * self.splits + self.idle, kernel.shared()].map(CpuArg::scalar));
         args.push(CpuArg::U64(vec![0]));
+
         // Two halves hold 22 bits of a query and of a weight. Sums of some hundred terms add their
         // roundings.
         Case {

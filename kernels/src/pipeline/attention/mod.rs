@@ -125,6 +125,7 @@ impl KernelDef for PipelinedAttention {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_own(self, name, found, [a.ctx, a.kv_heads, self.head_dim])?;
         }
+
         let y = [a.y, a.y_scale];
         super::contract::bfp_lengths(
             self,
@@ -228,6 +229,7 @@ impl KernelDef for PipelinedAttention {
             let (whole_numbers, scales) = block_float::encode(&attended(start..n).mean());
             y.copy_from_slice(&whole_numbers);
             y_scale.copy_from_slice(&scales);
+
             // Splits are whole tiles, so the first one may begin before the window.
             let base = start / TILE as usize * TILE as usize;
             let (used, share) = self.split(n - base, splits);
@@ -235,10 +237,12 @@ impl KernelDef for PipelinedAttention {
             for split in (0..used).filter(|_| used > 1) {
                 let partial = attended(bound(split)..bound(split + 1));
                 let part = head * splits + split;
+
                 // A pair of maximum and sum for every four values, as the merge loads them.
                 for pair in others[part * dim / 2..][..dim / 2].chunks_mut(2) {
                     pair.copy_from_slice(&[partial.max as f32, partial.sum as f32]);
                 }
+
                 let to = &mut values[part * dim..][..dim];
                 for (to, v) in to.iter_mut().zip(partial.values) {
                     *to = v as f32;
@@ -257,6 +261,7 @@ impl PipelinedAttention {
             "pipeline/attention/early_position",
             "early position: it may still be the previous token's, which is smaller",
         );
+
         // The previous kernels may not have advanced the position yet. Rows before a smaller
         // position are complete in any case, so they can be loaded now.
         let early = block.position().broadcast();

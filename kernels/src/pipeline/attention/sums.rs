@@ -91,6 +91,7 @@ impl<'k> OnlineSoftmax<'k> {
         let weights = scores.map(|score| (score - max).ex2());
         self.weights *= shrink;
         self.weights += (weights[0] + weights[1]) + (weights[2] + weights[3]);
+
         // The sums belong to other queries than the scores of a lane. Their factors come from the
         // lanes that have those queries.
         let own = (k.lane() & 3) * 8;
@@ -100,6 +101,7 @@ impl<'k> OnlineSoftmax<'k> {
                 *value *= shrink[i % 2];
             }
         }
+
         halves(weights)
     }
 

@@ -96,6 +96,7 @@ impl Packed {
         for x in x.iter_mut().step_by(97) {
             *x *= shape.outlier;
         }
+
         (random, Packed { tiles, x })
     }
 }
@@ -130,6 +131,7 @@ pub(crate) fn case(
         ]
         .map(CpuArg::scalar),
     );
+
     // The previous GEMV has published its progress long ago. With a single block, it never does.
     let progress = if layout.blocks == 1 { 0 } else { 6 };
     args.extend([

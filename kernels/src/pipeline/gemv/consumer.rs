@@ -57,6 +57,7 @@ impl<'k> Consumer<'_, 'k> {
             "pipeline/consumer/epilogue_loads",
             "epilogue: loads that do not depend on the sums",
         );
+
         // These loads are issued behind the loads of the activations, and their latency is hidden
         // by the multiplication.
         let operands = epilogue.prefetch(k, &addresses);
@@ -97,6 +98,7 @@ impl<'k> Consumer<'_, 'k> {
             "pipeline/consumer/clear_sums",
             "consumer warps: clear the partial sums",
         );
+
         // A warp may have no tile in some row blocks and then stores no partial sums there.
         let numbers = stream.args.max_row_blocks * (partials_bytes(stream.plan) / 4);
         k.for_each(thread, numbers, threads, |i| {
@@ -148,6 +150,7 @@ impl<'k> Consumer<'_, 'k> {
         if stream.plan.profile {
             self.wait_for_first_tiles();
         }
+
         self.timestamp(loaders, Timestamp::Landed);
         if stream.plan.overlaps() {
             k.section(
@@ -156,6 +159,7 @@ impl<'k> Consumer<'_, 'k> {
             );
             k.grid_wait();
         }
+
         self.timestamp(loaders, Timestamp::Waited);
     }
 
@@ -170,6 +174,7 @@ impl<'k> Consumer<'_, 'k> {
             .map(|s| s.len)
             .reduce(|a, b| a + b)
             .expect("a segment");
+
         // The whole warp waits. A single waiting lane would delay the other lanes' wait for earlier
         // kernels.
         k.when(k.warp().eq(0) & tiles.gt(0), || {
@@ -224,6 +229,7 @@ impl<'k> Consumer<'_, 'k> {
         if self.is_single() {
             return Factor::One(self.factor(self.squares(), epsilon));
         }
+
         // The barrier after the multiplication publishes the factors.
         let factors = self.ring.base.at(SQUARES).cast::<f32>();
         let thread = loaders.thread;
@@ -253,6 +259,7 @@ impl<'k> Consumer<'_, 'k> {
         let group = warp / width;
         let member = warp % width;
         let row_tiles = self.stream.row_tiles();
+
         // The number of stages of earlier segments. The round-robin order continues across
         // segments.
         let mut base = k.val(0);
@@ -261,6 +268,7 @@ impl<'k> Consumer<'_, 'k> {
             let first = (group + groups - base % groups) % groups;
             base = base + stages;
             let last = (stages + groups - 1 - first) % groups;
+
             // The last stage may have fewer tiles than the group has warps. Its surplus warps must
             // still release it.
             let short = share.len % width;
@@ -363,6 +371,7 @@ impl<'k> Consumer<'_, 'k> {
                     // whose results are used later (`docs/internals/performance.md`).
                     k.fence_async();
                 }
+
                 ring.empty(&cursor.at.slot).arrive();
                 cursor.at.step(k, groups, ring.count);
                 tile.kt += width * groups;

@@ -85,6 +85,7 @@ impl<'k> Results<'k> {
             .partials
             .row(i + self.before[run], partials_bytes(self.plan));
         let row = item.of(block, token_bytes(warps)).row(r, 4).cast::<f32>();
+
         // The partial sums are added in the order of the warps, so the result is deterministic.
         let parts: Vec<F32> = (0..warps).map(|w| row.at(ROWS * w).ld()).collect();
         let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
@@ -119,6 +120,7 @@ impl<'k> Results<'k> {
                 body(i, BatchItem::ONLY)
             });
         }
+
         k.for_each(self.thread, count * batch, self.threads, |i| {
             let (i, item) = self.of_item(i, unit);
             body(i, item);

@@ -142,17 +142,20 @@ impl Segments {
                 "n is {n}, must be a positive multiple of {tile_columns}"
             ));
         }
+
         if blocks == 0 || self.total() * u64::from(blocks) > u64::from(u32::MAX) {
             return Err(format!(
                 "blocks is {blocks}, must be at least 1 and few enough to count in 32 bits"
             ));
         }
+
         if max_row_blocks < self.max_row_blocks(blocks) {
             return Err(format!(
                 "max_row_blocks is {max_row_blocks}, must be at least {}",
                 self.max_row_blocks(blocks)
             ));
         }
+
         let encoding = self
             .encoding(plan)
             .ok_or("the formats need different activations")?;
@@ -164,9 +167,11 @@ impl Segments {
                 plan.groups
             ));
         }
+
         if shared < needed {
             return Err(format!("shared is {shared}, must be at least {needed}"));
         }
+
         Ok(())
     }
 }

@@ -144,6 +144,7 @@ impl<'k> Activations<'k> {
             "activations: load and multiply by the norm's weights",
         );
         let mut squares = k.var(0.0);
+
         // The weights of the first round were loaded before the wait. `take` uses them up.
         let mut first: Vec<_> = gamma.first.into_iter().map(Some).collect();
         let mut round = |base: Option<U32<'k>>, squares: &mut Var<'k, f32>| {
@@ -226,6 +227,7 @@ impl<'k> Activations<'k> {
                     fetch_into(chunk, from, index, exists);
                 });
             }
+
             let step = loaders.threads * CHUNKS_INTERLEAVED;
             k.for_each(step, self.n / CHUNK, step, |base| {
                 for i in 0..CHUNKS_INTERLEAVED {
@@ -266,9 +268,11 @@ impl<'k> Activations<'k> {
                         self.encoding.name()
                     ),
                 );
+
                 // Four lanes hold the 32 elements. The bits of positive floats are ordered like the
                 // floats.
                 let common = lanes_max_u32(3, scale.bits()).bits::<f32>();
+
                 // The block's integers become integers of the common scale.
                 let factor = scale * common.rcp();
                 self.store_split_int8(index, inside, whole, factor, common);
@@ -312,14 +316,17 @@ impl<'k> Activations<'k> {
             None => sum,
         };
         let sum = sum * scale;
+
         // The low byte is signed. Adding 128 before taking the high byte rounds to the nearest.
         let high = whole.map(|v| v + 128);
         let high = [bytes(&high[..4], 1), bytes(&high[4..], 1)];
         let low = [bytes(&whole[..4], 0), bytes(&whole[4..], 0)];
+
         // Four chunks take 64 bytes: the high bytes of all, then their low bytes.
         let four_chunks = self.memory.row(index >> 2, 64);
         let at = four_chunks.row(index & 3, 8).cast::<u32>();
         let side = self.side().row(index >> 1, 8).cast::<f32>();
+
         // There is one store per branch, because ptxas then predicates it instead of branching.
         self.k.when(inside, || at.st2(high));
         self.k.when(inside, || at.at(8).st2(low));
@@ -328,6 +335,7 @@ impl<'k> Activations<'k> {
             let second = bytes(&remainders[4..], 0);
             self.k.when(inside, || to.st2([first, second]));
         }
+
         self.k.when(inside, || side.st2([scale, sum]));
     }
 
@@ -335,6 +343,7 @@ impl<'k> Activations<'k> {
     /// lanes hold the 128 elements of a tile, which share a scale.
     fn encode_f16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         const LARGEST: f32 = 1024.0;
+
         // The scale keeps the rounded values and the rest inside the range of `f16`.
         let largest = lanes_max(15, largest(&x)).max(MIN_LARGEST);
         let scale = largest * (1.0 / LARGEST);

@@ -244,6 +244,7 @@ pub(crate) fn cases<K: LoraProduct + Variant>(
         let mut args = case.args;
         let u = kernel.plan().batch * K::PARTS * rank;
         let b = random.units((rows(&args) * rank) as usize);
+
         // The adapter's contribution must be as large as the weights', or an error in it would not
         // be seen.
         let u = random

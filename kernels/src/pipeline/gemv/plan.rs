@@ -82,6 +82,7 @@ impl Timestamp {
                 .at(k.ctaid() * TIMESTAMPS)
                 .at(self as u32)
                 .cast::<u32>();
+
             // Relaxed stores, because the release of a ticket would otherwise wait for them.
             to.st_relaxed(value.cvt::<u32>());
             to.at(1).st_relaxed((value >> 32).cvt::<u32>());

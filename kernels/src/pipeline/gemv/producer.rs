@@ -46,6 +46,7 @@ impl<'k> WeightStream<'k> {
         if self.plan.profile {
             k.barrier_arrive(BARRIERS_READY, self.plan.threads());
         }
+
         // A bulk copy is issued by one lane. `cp.async` needs the whole warp.
         match self.plan.copies {
             Copies::Bulk => _ = k.when(lane.eq(0), || self.fill(ring, shares)),
@@ -77,6 +78,7 @@ impl<'k> WeightStream<'k> {
             first_pass: k.var(0),
             in_flight: (FIRST_PASS_BYTES / ring.size).max(1),
         };
+
         // Each weight is read once per token, so it should not displace the activations in the L2
         // cache.
         let policy = self.plan.overlaps().then(|| k.evict_first());
@@ -94,6 +96,7 @@ impl<'k> WeightStream<'k> {
                 cursor.step(k, 1, ring.count);
             });
         }
+
         self.finish(ring, cursor, throttle);
     }
 
@@ -133,6 +136,7 @@ impl<'k> WeightStream<'k> {
         if self.plan.overlaps() {
             full.arrive_expect(len);
         }
+
         let to = ring.stages.row(&cursor.slot, ring.size);
         let from = share.tiles.row(first, bytes);
         match policy {
@@ -161,6 +165,7 @@ impl<'k> WeightStream<'k> {
                 .at(k.ctaid())
                 .st_release(self.args.sequence);
         }
+
         self.timestamp(k.lane().eq(0), Timestamp::Drained);
         if !self.plan.overlaps() {
             // A lane must not exit with copies in flight. A stage that was read had arrived.

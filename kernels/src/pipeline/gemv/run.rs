@@ -26,11 +26,13 @@ impl<'k> WeightStream<'k> {
         let x = Activations::new(k, encoding, x, self.n, self.plan.batch);
         let ring = self.ring(base, &x);
         let shares = self.shares();
+
         // The next kernel may start now, because nothing that it does before its own wait depends
         // on this kernel.
         if self.plan.overlaps() {
             k.grid_trigger();
         }
+
         let first = k.tid().eq(0);
         self.timestamp(first, Timestamp::Begun);
         self.timestamp(first, Timestamp::SmId);
@@ -41,6 +43,7 @@ impl<'k> WeightStream<'k> {
             x,
             partials,
         };
+
         // The last warp produces. The others consume.
         k.when(k.warp().eq(self.plan.warps()), || {
             self.produce(&ring, &shares)

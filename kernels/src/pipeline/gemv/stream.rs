@@ -188,6 +188,7 @@ impl<'k> WeightStream<'k> {
             .map(|&(format, count)| count * cost(format))
             .reduce(|a, b| a + b);
         let total = total.expect("a segment");
+
         // Blocks get equal costs and not equal numbers of tiles, because the tiles of the formats
         // differ in size.
         let bounds = [k.ctaid(), k.ctaid() + 1].map(|i| i * total / self.args.blocks);
@@ -213,6 +214,7 @@ impl<'k> WeightStream<'k> {
             from = from + count * cost(format);
             before = before + share;
         }
+
         shares
     }
 

@@ -111,6 +111,7 @@ impl<'a, 'k> PromptBlock<'a, 'k> {
         let positions = self.warp_positions();
         k.for_each(start, end, keys, |step| {
             k.section("prompt/attention/step", "wait for a step and copy the next");
+
             // After the barrier, the copies of all threads have arrived, and the other half of the
             // buffer is free.
             k.wait_copies(0);
@@ -120,6 +121,7 @@ impl<'a, 'k> PromptBlock<'a, 'k> {
                 page.set(self.pages.of(step + 2 * keys));
             });
             k.commit_copies();
+
             // The condition is uniform in the warp. A warp whose queries are all masked has no
             // work.
             k.when(self.counts(&positions, step), || {
@@ -222,6 +224,7 @@ impl<'a, 'k> PromptBlock<'a, 'k> {
         let def = self.def;
         let lane = k.lane();
         let [keys, values] = self.stage(step);
+
         // `tall` addresses rows 0 to 15 of the first unit, then of the second. `wide` addresses
         // both units of rows 0 to 7, then of rows 8 to 15.
         let tall = self.rows.place(lane & 15, lane >> 4);
@@ -268,6 +271,7 @@ impl<'a, 'k> PromptBlock<'a, 'k> {
                 "prompt/attention/mask",
                 "mask positions that come later or are before the window",
             );
+
             // The distance from the lane's first key to its first query.
             let g = k.lane() >> 2;
             let t = k.lane() & 3;

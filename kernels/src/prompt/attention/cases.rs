@@ -76,6 +76,7 @@ impl PromptCase {
 impl Variant for PromptAttention {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let chunk = |position, tokens| PromptCase::chunk(self, position, tokens);
+
         // One position. Two items, the second with few tokens. Few tokens after many, and after
         // more than a ring of tiles.
         let cases = [
@@ -88,6 +89,7 @@ impl Variant for PromptAttention {
             chunk(950, 30),
             PromptCase::batch(self),
         ];
+
         // A window that begins in the chunk, and one that begins before it.
         let windows = self.window.map(|window| chunk(window - window.min(20), 50));
         cases
@@ -106,10 +108,12 @@ fn table(sequences: u32, max_pages: u32, random: &mut Random) -> (Vec<u32>, u32)
     for i in (1..used).rev() {
         pages.swap(i as usize, random.below(i + 1) as usize);
     }
+
     let first = pages[0];
     if let Some(shared) = pages.get_mut(max_pages as usize) {
         *shared = if sequences > 1 { first } else { *shared };
     }
+
     pages.truncate(used as usize);
     (pages, used + 2)
 }
@@ -137,16 +141,19 @@ impl PromptCase {
             .expect("as many as a chunk has columns");
         let kv_heads = heads / 2;
         let (pages, cache_pages) = table(self.sequences, self.max_pages, &mut random);
+
         // The weights differ by powers of ten.
         let mut q = rows(&mut random, self.capacity * heads, dim, 1.0 / self.outlier);
         for x in &mut q {
             *x = f16::from_f32(x.to_f32() * 16.0 / (dim as f32).sqrt());
         }
+
         for (row, q) in (0..).zip(q.chunks_mut(heads as usize * dim)) {
             if !self.items.iter().any(|item| item.has(row)) {
                 q.fill(f16::from_f32(f32::NAN));
             }
         }
+
         let cached = self.cached_rows(&pages, [kv_heads, cache_pages]);
         let mut cache = |factor: f32| {
             let mut cache = rows(&mut random, cache_pages * kv_heads * PAGE, dim, factor);
@@ -177,6 +184,7 @@ impl PromptCase {
             self.capacity,
         ];
         args.extend(sizes.map(CpuArg::scalar));
+
         // The bound allows for weights that are rounded to `f16`. The largest weight is exact.
         Case {
             label: format!("{self:?} heads={heads}"),

@@ -106,6 +106,7 @@ impl KernelDef for PromptAttention {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             cache::check_pages(self, name, found, [a.cache_pages, a.kv_heads, head_dim])?;
         }
+
         cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
         self.range("item_count", a.item_count, 1, u16::MAX.into())?;
         self.length(
@@ -160,6 +161,7 @@ impl KernelDef for PromptAttention {
                         [a.k_cache, a.v_cache].map(|cache| &cache[first..][..dim])
                     };
                     let q: Vec<f64> = wide(&a.q[(token * heads + head) * dim..][..dim]).collect();
+
                     // Queries are already in log2 units.
                     let attended = attend(&q, (start..end).map(cached), |score| score);
                     for (d, y) in attended.mean().into_iter().enumerate() {

@@ -80,6 +80,7 @@ impl<'k> Weights<'k> {
             .iter()
             .zip(&maxima)
             .flat_map(|(tile, max)| [0, 1].map(|r| max[r].gt(&tile.max[r])));
+
         // The vote makes the branch uniform in the warp.
         let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
         let weights = tiles.iter_mut().zip(&self.scores).zip(&maxima);
@@ -101,6 +102,7 @@ impl<'k> Weights<'k> {
         for (tile, (max, (_, sums))) in tiles.iter_mut().zip(maxima.into_iter().zip(&weights)) {
             tile.advance(max, *sums);
         }
+
         weights.into_iter().map(|(weights, _)| weights).collect()
     }
 }
@@ -141,6 +143,7 @@ impl<'k> Tile<'k> {
                 all[r].push(low + high);
             }
         }
+
         let left = |i: usize| {
             LeftFragment([
                 words[0][2 * i],

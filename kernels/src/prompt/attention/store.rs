@@ -60,11 +60,13 @@ impl<'k> Results<'_, 'k> {
             "prompt/attention/store",
             "rearrange the results in the order of their slots",
         );
+
         // All lanes must be done with the warp's queries, which are overwritten.
         k.warp_barrier();
         for (results, i) in results.zip(0..) {
             self.arrange(results, ROWS * i);
         }
+
         k.warp_barrier();
 
         k.section("prompt/attention/slots", "store segments of adjacent slots");

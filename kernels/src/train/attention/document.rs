@@ -84,6 +84,7 @@ impl KernelDef for DocumentAttention {
             let key = lanes.load(a.k.at(at));
             let score = lanes.dot(&q, &key) * lanes.scale();
             let new = max.get().max(score);
+
             // The first score replaces negative infinity, so `kept` is 0 then.
             let kept = ((max.get() - new) * LOG2_E).ex2();
             let weight = ((score - new) * LOG2_E).ex2();
@@ -91,6 +92,7 @@ impl KernelDef for DocumentAttention {
             for acc in &mut acc {
                 acc.set(acc.get() * kept);
             }
+
             let value = lanes.load(a.v.at(at));
             add(&mut acc, weight, &value);
             max.set(new);

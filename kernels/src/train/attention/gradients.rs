@@ -260,6 +260,7 @@ impl KernelDef for KeyGradients {
             let score = lanes.dot(&q, &key) * lanes.scale();
             let lse = a.lse.at(query).ld();
             let p = ((score - lse) * LOG2_E).ex2();
+
             // A token of a later document gets the weight 0 and adds nothing.
             let p = a.starts.at(i).ld().le(token).select(p, 0.0);
             let dp = lanes.dot(&grad, &value);

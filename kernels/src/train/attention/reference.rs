@@ -122,11 +122,14 @@ pub fn forward(at: &Heads<'_>, q: &[f64], k: &[f64], v: &[f64]) -> (Vec<f64>, Ve
             let numerator = at.operands.round(weight);
             add_scaled(numerator, &v[at.key(j, head)], o);
         }
+
         for o in o {
             *o /= sum;
         }
+
         lse.push(max + sum.ln());
     }
+
     (o, lse)
 }
 
@@ -150,11 +153,13 @@ pub fn backward(at: &Heads<'_>, saved: &Saved<'_>, grad: &[f64], delta: &[f64]) 
         for (j, score) in at.visible[token].clone().zip(scores) {
             let key = at.key(j, head);
             let summand = at.query(j, head);
+
             // The weights follow from `lse`, so the forward pass does not store them.
             let p = (score - saved.lse[row]).exp();
             let grad = &grad[query.clone()];
             let dp = dot(grad, &saved.v[key.clone()]);
             let ds = p * (dp - delta[row]) * at.scale();
+
             // The operands of the kernels' matmuls are rounded.
             let ds = at.operands.round(ds);
             let p = at.operands.round(p);

@@ -161,6 +161,7 @@ impl<'k> FlashBlock<'k> {
         let units = self.sizes.head_dim / 8;
         let (row, unit) = divided(self.k.tid(), units);
         let panel = (unit >> 3) * (count * PANEL_ROW);
+
         // The 128-byte swizzle combines the unit with the row modulo eight, as `wgmma` expects.
         let to = to.row(panel + row * PANEL_ROW + (((unit & 7) ^ (row & 7)) << 4), 1);
         for further in (0..count).step_by((32 * WARPS / units) as usize) {

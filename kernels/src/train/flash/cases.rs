@@ -50,6 +50,7 @@ impl FlashCase {
                 .map(|x| bf16::from_f32(x * factor))
                 .collect()
         };
+
         // Queries are large, so that the weights of a query differ by powers of ten.
         let q = numbers(query_heads, 4.0);
         let k = numbers(kv_heads, 1.0);

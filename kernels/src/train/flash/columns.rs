@@ -112,11 +112,13 @@ impl<'a, 'k> Queries<'a, 'k> {
             let next = first + QUERIES;
             let odd = ((first - block.first) / QUERIES) & 1;
             k.wait_copies(0);
+
             // `wgmma` reads shared memory through the async proxy, which needs a fence after the
             // copies.
             if block.sizes.panels {
                 k.fence_async();
             }
+
             // The barrier has two purposes: the copies of all threads are visible, and no warp
             // reads the other half any more, so it may be overwritten.
             k.barrier();
@@ -131,6 +133,7 @@ impl<'a, 'k> Queries<'a, 'k> {
                 let seen = (first + (QUERIES - 1)).ge(self.own[0]) & starts.ld().le(self.own[1]);
                 k.when(seen, || body(step));
             }
+
             state.first.set(next);
         });
     }
@@ -226,6 +229,7 @@ impl<'a, 'k> Queries<'a, 'k> {
             .at(QUERIES - 1)
             .cast::<u32>()
             .ld();
+
         // Most steps have no masked pair: all queries follow the warp's last key, and the last
         // query's document begins before its first key.
         k.when(

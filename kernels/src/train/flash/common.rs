@@ -53,6 +53,7 @@ pub(super) fn check_buffers<K: Contract>(
             &[tokens, heads, head_dim],
         )?;
     }
+
     for &(name, found) in of_kv_heads {
         kernel.length(
             name,
@@ -61,9 +62,11 @@ pub(super) fn check_buffers<K: Contract>(
             &[tokens, kv_heads, head_dim],
         )?;
     }
+
     for &(name, found) in of_queries {
         kernel.length(name, found, "tokens * heads", &[tokens, heads])?;
     }
+
     Ok(())
 }
 

@@ -226,6 +226,7 @@ impl FlashForward {
             self.head_dim,
         );
         keys.mask(&mut scores, step);
+
         // The weights become left operands in registers, without a trip through shared memory.
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
 
@@ -255,6 +256,7 @@ impl FlashForward {
         k.wgmma_commit();
         k.wgmma_wait(0);
         let mut scores = vec![fragments::of_warpgroup(scores)];
+
         // A warpgroup has one tile of 16 rows per warp, so `sums` and `softmax` have one element.
         keys.mask(&mut scores, step);
         let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
@@ -264,6 +266,7 @@ impl FlashForward {
         for weights in weights {
             fragments::add_together(k, &mut values, weights, value_rows);
         }
+
         k.wgmma_wait(0);
         sums.push(fragments::of_warpgroup(values));
     }

@@ -110,6 +110,7 @@ impl KernelDef for FlashKeys {
         let block = FlashBlock::new(k, sizes, k.ctaid_y() * FlashKeys::KEYS, a.tokens);
         let head = k.ctaid();
         let group = a.heads / a.kv_heads;
+
         // With `Heads`, a block takes one query head and reads the keys of its group.
         let kv_head = match self.parts {
             SummedHeads::Heads => head / group,
@@ -125,6 +126,7 @@ impl KernelDef for FlashKeys {
                 },
             );
         }
+
         let sums = match self.op {
             TensorOp::Mma => {
                 let mut sums = [(); 2].map(|()| fragments::zeros(k, sizes.tiles(), self.head_dim));
@@ -242,6 +244,7 @@ impl FlashKeys {
         let p: Vec<_> = scores.iter().map(weigh).collect();
 
         k.section("train/flash/dkv_dv", "flash: add the weighted gradients");
+
         // `dv` uses the rounded weights of the forward pass. `ds` below uses them unrounded.
         let left: Vec<_> = p.iter().map(|p| fragments::rounded(p)).collect();
         fragments::add(dv, &left, &block.right(step.odd, 1));
@@ -297,6 +300,7 @@ impl FlashKeys {
         k.wgmma_commit();
         grads.multiply_tiles(block.owned_tile(1), grad_columns, always);
         k.wgmma_commit();
+
         // One of the two groups may still be running: the scores are ready.
         k.wgmma_wait(1);
         let mut scores = vec![fragments::of_warpgroup(scores)];
@@ -311,6 +315,7 @@ impl FlashKeys {
             s.fma(log2_scale(head_dim), lse(column)).ex2()
         });
         fragments::add_together(k, dv, fragments::rounded(&p), grad_rows);
+
         // Groups end in order, so the gradients of the weights are ready.
         k.wgmma_wait(1);
 

@@ -172,16 +172,19 @@ impl KernelDef for FlashQueries {
                 },
             );
         }
+
         let kv = [a.k, a.v].map(|tensor| TensorHead {
             tensor,
             heads: a.kv_heads,
             head: kv_head,
         });
         let keys = Keys::new(&block, kv, a.starts);
+
         // `D` is computed from global memory, while the copies of the queries are in flight.
         for token in block.lane_tokens().into_iter().flatten() {
             self.row(&block, &a, token);
         }
+
         let dq = match self.op {
             TensorOp::Mma => {
                 let mut dq = fragments::zeros(k, self.sizes().tiles(), self.head_dim);
@@ -267,6 +270,7 @@ impl FlashQueries {
                 sum.fma((o & HIGH).bits::<f32>(), (grad & HIGH).bits::<f32>());
             }
         }
+
         let delta = lanes_sum(QUAD, sum.get());
         k.when(quarter.eq(0), || {
             k.when(token.le(block.last), || a.delta.at(row).st(delta));
@@ -308,6 +312,7 @@ impl FlashQueries {
         let mut grads = fragments::zeros(k, dq.len(), columns);
         fragments::add_transposed(&mut grads, &block.left(1), &value_columns, head_dim);
         let tiles = scores.iter().zip(&grads).zip(block.lane_tokens());
+
         // The gradients of the scores become left operands in registers.
         let ds: Vec<_> = tiles
             .map(|((scores, grads), tokens)| {
@@ -374,6 +379,7 @@ impl FlashQueries {
         k.wgmma_commit();
         grads.multiply_tiles(block.owned_tile(1), value_columns, always);
         k.wgmma_commit();
+
         // One of the two groups may still be running: the scores are ready.
         k.wgmma_wait(1);
         let mut scores = vec![fragments::of_warpgroup(scores)];
@@ -384,6 +390,7 @@ impl FlashQueries {
             "flash: gradients of the scores of 64 queries",
         );
         let (p, delta) = self.weights(block, &scores[0], block.lane_tokens()[0]);
+
         // Now the gradients of the weights are ready too.
         k.wgmma_wait(0);
         let ds = self.of_scores(&p, &fragments::of_warpgroup(grads), delta);

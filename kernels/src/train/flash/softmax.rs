@@ -106,6 +106,7 @@ pub(super) fn weigh<'k>(
         .iter()
         .zip(&maxima)
         .flat_map(|(old, max)| [0, 1].map(|r| max[r].gt(&old.max[r])));
+
     // Maxima rarely rise after the first steps. A branch of the whole warp then skips the
     // rescaling.
     let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
@@ -126,5 +127,6 @@ pub(super) fn weigh<'k>(
     for (softmax, (max, sums)) in softmax.iter_mut().zip(maxima.into_iter().zip(sums)) {
         softmax.advance(max, sums);
     }
+
     weights
 }

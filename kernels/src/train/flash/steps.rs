@@ -96,11 +96,13 @@ impl<'a, 'k> Keys<'a, 'k> {
             );
             let odd = ((first - self.first) / step) & 1;
             k.wait_copies(0);
+
             // `wgmma` reads shared memory through the async proxy, which needs a fence after the
             // copies.
             if block.sizes.panels {
                 k.fence_async();
             }
+
             // The barrier has two purposes: the copies of all threads are visible, and no warp
             // reads the other half any more, so it may be overwritten.
             k.barrier();
@@ -111,6 +113,7 @@ impl<'a, 'k> Keys<'a, 'k> {
             if block.sizes.panels {
                 return body(KeyStep { first, odd });
             }
+
             let OwnQueries {
                 first: own_first,
                 last,
@@ -125,6 +128,7 @@ impl<'a, 'k> Keys<'a, 'k> {
     pub(super) fn mask(&self, scores: &mut [Tile<'k>], step: KeyStep<'k>) {
         let k = self.block.k;
         let keys = self.block.sizes.step;
+
         // Most steps have no masked pair: all keys precede the warp's first query, and none
         // precedes the last query's document.
         let late = (step.first + (keys - 1)).gt(self.own.first);

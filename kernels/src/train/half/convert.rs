@@ -160,6 +160,7 @@ impl KernelDef for Nf4Dequantize {
             scale.ld_if(i.lt(a.n), &mut absmax);
             (i, word.get(), absmax.get())
         });
+
         // The barrier inside is reached with all loads in flight.
         let values = values(k);
 
@@ -227,6 +228,7 @@ impl KernelDef for ApplyMask {
                 );
                 on_device([i / 4 + half, k.val(0u32), a.stream, micro], key)
             });
+
             // The threshold has 24 bits, so the upper 24 bits of a word are compared with it.
             let kept: [F32; 8] = from_fn(|j| {
                 let random = words[j / 4][j % 4] >> 8;

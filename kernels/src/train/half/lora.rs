@@ -141,6 +141,7 @@ impl KernelDef for LoraDown {
             };
 
             k.section("train/lora/down_rows", "rows of A");
+
             // A larger rank would need too many registers, so its rows are loaded when used.
             let ahead: Vec<Vec<_>> = if self.rank <= SMALL {
                 chunks.iter().map(|&at| all(at)).collect()
@@ -240,6 +241,7 @@ impl LoraDown {
                 own.at(half * 8 * self.rank + n * EIGHT).st2(pair);
             }
         }
+
         k.barrier();
         let factor = a.factor.ld();
         k.for_each(k.tid() * 2, TOKENS * self.rank, 64 * self.warps(), |i| {
@@ -321,6 +323,7 @@ impl KernelDef for LoraGradients {
                 "train/lora/gradients_multiply",
                 "multiply, from the last load on",
             );
+
             // The sum is over tokens, which are rows in memory. `movmatrix` transposes them in
             // registers.
             for (i, (&row, x)) in rows.iter().zip(x).enumerate().rev() {
@@ -355,6 +358,7 @@ impl KernelDef for LoraGradients {
                     to.st(to.ld() + sum);
                 });
             });
+
             // The next tile reuses the shared memory.
             k.barrier();
         }

@@ -96,6 +96,7 @@ impl KernelDef for NestedDequantize {
                 scale: scale.get(),
             }
         });
+
         // The barrier inside is reached with all loads in flight.
         let values = values(k);
 

@@ -102,6 +102,7 @@ impl KernelDef for RmsNormForward {
             "train/norm/half_scale",
             "inv = 1 / sqrt(mean + eps), y = x * inv * g",
         );
+
         // Both operations round to nearest, so that the emulator and the device agree.
         let inv = (mean + a.eps).sqrt_rn().rcp_rn();
         k.when(k.tid().eq(0), || a.inv.at(k.ctaid()).st(inv));
@@ -229,6 +230,7 @@ impl Variant for RmsNormForward {
                 CpuArg::scalar(n as u32),
                 CpuArg::scalar(EPS),
             ];
+
             // `inv` has the error of the `f32` kernel. `y` rounds to the same number or its
             // neighbor.
             Case {

@@ -257,6 +257,7 @@ impl KernelDef for RotateForward {
                     "train/rotate/half_norm",
                     "inv = 1 / sqrt(mean(x^2) + eps), x * inv * g",
                 );
+
                 // Lanes without pairs have zeros, which add nothing to the sum.
                 let mean = dot(k, &x, &x) / dim as f32;
                 let inv = (mean + a.eps).sqrt_rn().rcp_rn();
@@ -352,6 +353,7 @@ impl KernelDef for HeadsBackward {
                     .map(|(dy, quad)| quad.rotate(a.freq, position, Direction::Backward, dy))
                     .collect();
             }
+
             if self.norm {
                 k.section(
                     "train/rotate/half_norm_backward",
@@ -367,12 +369,14 @@ impl KernelDef for HeadsBackward {
                     let gains = quad.load_f32(k, a.g);
                     *dy = map(dy, &gains, |dy, g| dy * g);
                 }
+
                 // `dy` is now `g dy`, which the formula uses twice.
                 let mean = dot(k, &dy, &xh) / dim as f32;
                 for (dy, xh) in dy.iter_mut().zip(&xh) {
                     *dy = map(dy, xh, |dy, xh| inv * (dy - xh * mean));
                 }
             }
+
             for (dy, quad) in dy.into_iter().zip(&quads) {
                 quad.store(k, a.dx.at(row * dim), dy);
             }
@@ -393,12 +397,14 @@ impl KernelDef for HeadsBackward {
             let angles = angles(a.positions, a.freq, pairing);
             dy = rope::backward(&dy, &angles);
         }
+
         if self.norm {
             let mut dx = vec![0.0; dy.len()];
             let [g, inv] = [a.g, a.inv].map(buffers::wide);
             rms_norm::backward(&dy, &wide(a.x), &g, &inv, &mut dx);
             dy = dx;
         }
+
         narrow(&dy, a.dx);
     }
 }

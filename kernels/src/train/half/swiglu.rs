@@ -124,6 +124,7 @@ impl KernelDef for SwiGluBackward {
             let g = load(a.g.at(i));
             let up = load(a.up.at(i));
             let sg = g.map(|g| Activation::Silu.sigmoid(g));
+
             // silu'(g) = sigmoid(g) (1 + g (1 - sigmoid(g)))
             let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
             let to = a.dg.at(i);
@@ -151,6 +152,7 @@ fn case(seed: u64, n: usize, size: f32, operands: usize, results: usize) -> Case
     for g in g.iter_mut() {
         *g = bf16::from_f32(g.to_f32() * size);
     }
+
     g[..2].copy_from_slice(&[-size, size].map(bf16::from_f32));
     let results = (0..results).map(|_| vec![bf16(0); n]);
     let mut args: Vec<CpuArg> = all.into_iter().chain(results).map(CpuArg::Bf16).collect();

@@ -45,6 +45,7 @@ pub(crate) fn all() -> Variants {
         list.add([LoraSum { tile }]);
         list.add([LoraSwiGluBackward { tile }]);
     }
+
     list.add([Logits]);
     list.add([16, 48, 128].map(|rank| LoraDown { rank }));
     list.add([16, 48, 64, 128].map(|rank| LoraGradients { rank }));

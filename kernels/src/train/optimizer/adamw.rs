@@ -152,6 +152,7 @@ impl KernelDef for AdamWUpdate {
         let i = (k.ctaid() * self.threads + k.tid()) * 4;
         k.when(i.lt(a.n) & a.taken.ld().ne(0), || {
             let [lr, c1, c2, clip] = a.rates.ld4();
+
             // All loads come first, so that their latencies overlap.
             let g = a.g.at(i).ld4();
             let p = a.p.at(i).ld4();
@@ -192,6 +193,7 @@ impl KernelDef for AdamWUpdate {
         if a.taken[0] == 0 {
             return;
         }
+
         let [lr, c1, c2, clip] = from_fn(|i| f64::from(a.rates[i]));
         let [beta1, beta2, eps, decay] = [a.beta1, a.beta2, a.eps, a.decay].map(f64::from);
         let [mut p, mut m, mut v] = [wide(a.p), wide(a.m), wide(a.v)];
@@ -245,6 +247,7 @@ impl Variant for AdamWUpdate {
                 CpuArg::scalar(1e-8f32),
                 CpuArg::scalar(0.01f32),
             ];
+
             // There are at most four roundings of the largest number.
             Case {
                 label: format!("n={n} moments={moments} taken={taken}"),

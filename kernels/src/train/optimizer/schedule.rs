@@ -81,6 +81,7 @@ impl Schedule {
         if taken < self.warmup {
             return self.lr * f64::from(taken) / f64::from(self.warmup);
         }
+
         let steps = self.total.saturating_sub(self.warmup).max(1);
         let t = (f64::from(taken - self.warmup) / f64::from(steps)).min(1.0);
         let share = match self.decay {

@@ -231,6 +231,7 @@ impl KernelDef for EndStep {
         let carried = wide(a.carried);
         let step = a.counters[STEP as usize] + 1;
         let loss = carried[LOSS as usize];
+
         // Skipped steps have records too, so the slot counts both.
         let records = a.counters[STEP as usize] + a.counters[SKIPPED as usize];
         let slot = (records % a.slots) as usize;
@@ -266,6 +267,7 @@ impl EndStep {
             "train/state/clip",
             "norm, clip = min(1, max_norm / (norm + 1e-6))",
         );
+
         // The order of the additions is fixed, so equal gradients give an equal norm.
         let mut squares = k.var(0.0);
         k.for_each(0, PARTS, 1, |i| {
@@ -285,6 +287,7 @@ impl EndStep {
         let c2 = corrected(c2, a.beta2);
         let lr = self.rate(a, step);
         a.rates.st4([lr, c1, c2, clip]);
+
         // Skipped steps have records too, so the slot counts both.
         let slot = (step + skipped) % a.slots;
         a.records.at(slot * RECORD).st4([loss, norm, clip, lr]);
@@ -293,6 +296,7 @@ impl EndStep {
             "train/state/skip",
             "skip a step with a loss or norm that is not finite",
         );
+
         // A NaN fails the comparison as well.
         let is_finite = |x: F32<'k>| x.abs().lt(f32::INFINITY);
         let loss_is_finite = is_finite(loss);
@@ -364,6 +368,7 @@ impl Variant for EndStep {
             let label = format!(
                 "step={step} skipped={skipped} warmup={warmup} magnitude={magnitude} loss={loss}"
             );
+
             // The errors are of a sum of 132 squares, a root and a quotient. The cosine is within
             // 2^-20.
             Case {

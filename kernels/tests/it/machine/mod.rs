@@ -55,6 +55,7 @@ pub(crate) fn check(
                 case.bound
             ));
         }
+
         if !same_bits(first.get_or_insert_with(|| found.clone()), &found) {
             return Err(format!(
                 "{schedule:?} gives other bits than {:?}",
@@ -62,6 +63,7 @@ pub(crate) fn check(
             ));
         }
     }
+
     Ok(())
 }
 
@@ -109,6 +111,7 @@ fn launch(
         bytes[place.offset as usize..][..place.size as usize]
             .copy_from_slice(&given[..place.size as usize]);
     }
+
     let launch = Launch {
         kernel: code,
         grid: geometry.grid,
@@ -155,6 +158,7 @@ fn upload(memory: &Memory, param: &Param, arg: &CpuArg) -> u64 {
     if let CpuArg::Scalar(bits) = arg {
         return *bits;
     }
+
     let bytes = to_bytes(arg);
     let address = memory
         .alloc(bytes.len().max(1) as u64)

@@ -65,6 +65,7 @@ fn exact(z: &[f32], given: &Given) -> Exact {
     if given.top_k > 0 {
         tokens.truncate(given.top_k as usize);
     }
+
     let mut margin = f64::INFINITY;
     if given.typical_p < 1.0 {
         let p = softmax(&tokens, 1.0);
@@ -85,13 +86,16 @@ fn exact(z: &[f32], given: &Given) -> Exact {
                 apart
             });
         }
+
         tokens = far[..count].iter().map(|far| far.1).collect();
         tokens.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     }
+
     if given.top_p < 1.0 {
         let count = first_share(softmax(&tokens, 1.0).into_iter(), given.top_p, &mut margin);
         tokens.truncate(count);
     }
+
     let least = tokens[0].1 + given.min_p.ln();
     margin = tokens
         .iter()
@@ -136,6 +140,7 @@ fn first_share(p: impl Iterator<Item = f64>, share: f64, margin: &mut f64) -> us
             break;
         }
     }
+
     *margin = margin.min((share - sum).abs());
     count
 }
@@ -174,6 +179,7 @@ fn supports_and_draws_are_those_of_float64() {
             near += 1;
             continue;
         }
+
         let token = choose(&z, &params, case).unwrap();
         let word = philox4x32(
             [case, 0, 0, 0],
@@ -181,6 +187,7 @@ fn supports_and_draws_are_those_of_float64() {
         )[0];
         near += u32::from(!is_drawn(&exact, token, f64::from(word) / 2f64.powi(32)));
     }
+
     println!("{near} of {CASES} near a border");
     assert!(
         f64::from(near) < 1e-3 * f64::from(CASES),
@@ -200,6 +207,7 @@ fn is_drawn(exact: &Exact, token: u32, share: f64) -> bool {
             wanted = Some(*id);
         }
     }
+
     let same = wanted == Some(token);
     assert!(
         same || nearest < NEAR,
@@ -256,6 +264,7 @@ fn draws_have_their_probabilities() {
         for place in draws(&support, seed) {
             counts[place] += 1;
         }
+
         let mut statistic = 0.0;
         let mut bins = 0;
         let mut pool = [0.0; 2];
@@ -267,6 +276,7 @@ fn draws_have_their_probabilities() {
                 (bins, pool) = (bins + 1, [0.0; 2]);
             }
         }
+
         assert!(bins > 20, "{bins} bins");
         let found = deviations(statistic, f64::from(bins - 1));
         println!("seed {seed}: {statistic:.1} in {bins} bins, {found:.2} deviations");
@@ -313,6 +323,7 @@ fn penalties_are_in_llama_cpps_order() {
     };
     let biases = [[1, (-4f32).to_bits()], [4, 1f32.to_bits()]];
     let found = adjusted(&[3.0, 3.0, -3.0, 0.0, 5.0], &params, &[0, 1, 0, 2], &biases);
+
     // 3 / 2 - 1.25, (3 - 4) * 2 - 0.75, -3 * 2 - 0.75, untouched, biased.
     assert_eq!(found, [0.25, -2.75, -6.75, 0.0, 6.0]);
 }
@@ -345,6 +356,7 @@ fn allowed(logits: &[f32], bits: Vec<u32>) -> Vec<f32> {
     let CpuArg::F32(logits) = args.swap_remove(0) else {
         panic!("logits are numbers")
     };
+
     logits
 }
 

@@ -17,6 +17,7 @@ pub(super) fn json(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         calls.extend(calls_of(cursor.json()?)?);
         let mut next = *cursor;
         next.skip_space();
+
         // Llama 3 separates objects by semicolons.
         if next.eat(";") {
             next.skip_space();
@@ -24,6 +25,7 @@ pub(super) fn json(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         if !next.rest().starts_with(['{', '[']) {
             break;
         }
+
         *cursor = next;
     }
     if calls.is_empty() {
@@ -56,6 +58,7 @@ fn call(value: Value) -> Parsed<ToolCall> {
     let Value::Object(mut object) = value else {
         return wrong("its JSON is not an object");
     };
+
     // The form of OpenAI's API has the call in an inner object, and the identifier next to it.
     if let Some(function @ Value::Object(_)) = object.get("function") {
         return call(function.clone()).map(|call| ToolCall {
@@ -63,12 +66,14 @@ fn call(value: Value) -> Parsed<ToolCall> {
             ..call
         });
     }
+
     let name = ["name", "tool_name", "function"]
         .iter()
         .find_map(|key| object.get(*key)?.as_str());
     let Some(name) = name.map(str::to_owned) else {
         return wrong("its JSON does not name a function");
     };
+
     let id = identity(&object);
     let mut values = ["arguments", "parameters", "args"]
         .iter()
@@ -77,11 +82,13 @@ fn call(value: Value) -> Parsed<ToolCall> {
     if values.next().is_some() {
         return wrong("its JSON has arguments under two keys");
     }
+
     // Without arguments, a key that no model writes may be a misspelled `arguments`.
     let is_other = |key: &&String| !CALL_KEYS.contains(&key.as_str());
     if let (None, Some(key)) = (&value, object.keys().find(is_other)) {
         return wrong(format!("its JSON has {key:?} and no arguments"));
     }
+
     let value = value.unwrap_or(Value::Null);
     named(id.as_deref(), &name, arguments(value)?)
 }
@@ -126,6 +133,7 @@ fn arguments(value: Value) -> Parsed<Map<String, Value>> {
 /// Reads calls of Mistral: a list, or since 2025 a name, an optional identifier and the arguments.
 pub(super) fn mistral(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     cursor.skip_space();
+
     // A list starts like the marks, so a text that ends within a mark does not decide yet.
     if cursor.rest().starts_with('[')
         && !["[ARGS]", "[CALL_ID]"]
@@ -134,6 +142,7 @@ pub(super) fn mistral(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     {
         return one_json(cursor);
     }
+
     let name = cursor.word(|c| matches!(c, '[' | '{'))?.trim();
     let mut id = None;
     if cursor.eat("[CALL_ID]") {
@@ -144,6 +153,7 @@ pub(super) fn mistral(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         }
         cursor.expect("[ARGS]")?;
     }
+
     cursor.skip_space();
     Ok(vec![named(id, name, cursor.object()?)?])
 }
@@ -190,12 +200,14 @@ pub(super) fn deepseek(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         if cursor.may_become(DEEPSEEK_END) {
             return Err(NOT_CLOSED);
         }
+
         cursor.expect("<｜tool▁call▁begin｜>")?;
         let head = cursor.until("<｜tool▁sep｜>")?.trim();
         if head.contains(['<', '\n']) {
             // The separator of this call is damaged, and the one that was found is another call's.
             return wrong("<｜tool▁sep｜> is missing");
         }
+
         cursor.skip_space();
         let (name, arguments) = if cursor.rest().starts_with('{') {
             (head, cursor.object()?)
@@ -228,6 +240,7 @@ pub(super) fn kimi(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         if cursor.may_become(KIMI_END) {
             return Err(NOT_CLOSED);
         }
+
         cursor.expect("<|tool_call_begin|>")?;
         let id = cursor.until("<|tool_call_argument_begin|>")?.trim();
         let name = id.strip_prefix("functions.").unwrap_or(id);
@@ -235,6 +248,7 @@ pub(super) fn kimi(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         let Some((name, _)) = name.rsplit_once(':').filter(|(_, text)| is_number(text)) else {
             return wrong(format!("its identifier {id:?} does not end with a number"));
         };
+
         cursor.skip_space();
         calls.push(named(Some(id), name, cursor.object()?)?);
         cursor.skip_space();
@@ -255,6 +269,7 @@ pub(super) fn solar(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
         if cursor.may_become(SOLAR_END) {
             return Err(NOT_CLOSED);
         }
+
         cursor.expect("<|tool_call:begin|>")?;
         let id = cursor.until("<|tool_call:name|>")?.trim();
         let name = cursor.until("<|tool_call:args|>")?.trim();
@@ -272,6 +287,7 @@ pub(super) fn apertus(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
     let Value::Array(objects) = cursor.json()? else {
         return wrong("its JSON is not a list");
     };
+
     let mut calls = vec![];
     for object in objects {
         let Value::Object(object) = object else {
@@ -281,6 +297,7 @@ pub(super) fn apertus(cursor: &mut Cursor<'_>) -> Parsed<Vec<ToolCall>> {
             calls.push(named(None, &name, arguments(value)?)?);
         }
     }
+
     if calls.is_empty() {
         wrong("it contains no call")
     } else {

@@ -118,6 +118,7 @@ impl<'a> Cursor<'a> {
         if !self.rest().starts_with(['{', '[']) {
             return wrong("it does not have the form of a call");
         }
+
         let mut values = Deserializer::from_str(self.rest()).into_iter::<Value>();
         let value = match values.next() {
             Some(Ok(value)) => value,
@@ -131,6 +132,7 @@ impl<'a> Cursor<'a> {
         if let Err(problem) = unique_keys(json.as_bytes()) {
             return wrong(format!("its JSON {problem}"));
         }
+
         self.at += json.len();
         Ok(value)
     }

@@ -205,6 +205,7 @@ impl Elements {
     ) -> Parsed<ReadStep<'a>> {
         let mut cursor = Cursor::new(text, at);
         let mut place = from;
+
         // The calls end after the last closing tag, and not after the white space that follows it.
         let mut end = at;
         loop {
@@ -244,6 +245,7 @@ impl Elements {
                     if cursor.may_become(self.key[0]) {
                         return Err(NOT_CLOSED);
                     }
+
                     if cursor.rest().starts_with('{')
                         && matches!(items.last(), Some(ReadItem::Call(_)))
                     {
@@ -253,6 +255,7 @@ impl Elements {
                         items.push(ReadItem::Object(arguments, TextSpan { text, at }));
                         cursor.skip_space();
                     }
+
                     if let Some(end) = self.end {
                         cursor.expect(end)?;
                         if self.outer.is_none() {
@@ -265,6 +268,7 @@ impl Elements {
                             }
                         }
                     }
+
                     place = TagPlace::After;
                     end = cursor.at;
                 }
@@ -308,6 +312,7 @@ impl Elements {
         if name.text.is_empty() || name.text.contains(is_bad) {
             return wrong("it does not have the form of a call");
         }
+
         if self.head.is_none() {
             // A word is the name of a function only if a parameter or the end of the call follows.
             let mut next = *cursor;
@@ -318,6 +323,7 @@ impl Elements {
                 return wrong("it does not have the form of a call");
             }
         }
+
         Ok(name)
     }
 
@@ -332,10 +338,12 @@ impl Elements {
         if self.typing == Typing::Attribute && split_attribute(key.text).is_none() {
             return wrong("a parameter of it does not say whether it is a string");
         }
+
         if let Some(open) = self.value {
             cursor.skip_space();
             cursor.expect(open)?;
         }
+
         Ok(ReadStep::Value {
             key,
             start: cursor.at,

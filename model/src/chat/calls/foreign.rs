@@ -29,9 +29,11 @@ impl ForeignText {
                 foreign.add(message);
             }
         }
+
         if let Some(tools) = tools {
             foreign.add(tools);
         }
+
         foreign
     }
 
@@ -119,6 +121,7 @@ fn squeezed(text: &str) -> String {
             rest = &rest[c.len_utf8()..];
         }
     }
+
     squeezed
 }
 
@@ -146,6 +149,7 @@ mod tests {
             assert!(foreign("user", copy).contains(separator), "{copy}");
             assert!(!foreign("assistant", copy).contains(separator), "{copy}");
         }
+
         let others = ["", "</parameter>", "</parameter><parameter=\"b\">"];
         for other in others {
             assert!(!foreign("user", other).contains(separator), "{other}");

@@ -83,6 +83,7 @@ fn braces(
     if strings.len() < 2 {
         return Ok(calls);
     }
+
     // The templates write no white space between two strings.
     let is_exact = !separators
         .clone()
@@ -97,6 +98,7 @@ fn braces(
     if is_exact && !is_foreign && !holds_structure && agrees {
         return Ok(calls);
     }
+
     let is_longer = longer_agrees(text, &strings, context, format);
     for call in &calls {
         let mut keys = call.arguments.keys().skip(1);
@@ -104,6 +106,7 @@ fn braces(
             return wrong(undeclared(key, &call.name));
         }
     }
+
     if agrees {
         return if !is_longer {
             Ok(calls)
@@ -113,9 +116,11 @@ fn braces(
             wrong(SEVERAL_READINGS)
         };
     }
+
     if is_longer || !is_exact || is_foreign {
         return wrong(DISAGREES);
     }
+
     // The model broke the schemas. Its calls are returned, so that the caller can answer with an
     // error.
     Ok(calls)
@@ -139,6 +144,7 @@ fn all_braces(
             *cursor = next;
             continue;
         }
+
         // The first mark is reported, so that the problem does not depend on the pieces of the
         // reply.
         let marks = [open, close].into_iter().chain(format.notation.quote);
@@ -170,6 +176,7 @@ fn one_braces(
             }
         }
     }
+
     named(None, name, arguments)
 }
 
@@ -192,6 +199,7 @@ fn marked_strings(text: &str, format: &MarkedFormat) -> Vec<Range<usize>> {
             (Ok(None) | Err(_), _) => cursor.bump(),
         }
     }
+
     strings
 }
 
@@ -222,6 +230,7 @@ fn longer_agrees(
                 copied = next.start;
             }
         }
+
         longer.push_str(&text[copied..]);
         let mut cursor = Cursor::new(&longer, 0);
         let calls = all_braces(&mut cursor, context, format);

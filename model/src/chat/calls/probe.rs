@@ -58,6 +58,7 @@ impl Probe {
         let Ok(tools) = Tools::new(&tools.to_string()) else {
             unreachable!("the list has one tool")
         };
+
         let mut template = template.clone();
         template.date.get_or_insert(jiff::civil::date(2026, 1, 1));
         Probe { template, tools }
@@ -109,6 +110,7 @@ impl Probe {
                 else {
                     continue;
                 };
+
                 renders = true;
                 if !written.contains(FUNCTION) {
                     continue;
@@ -116,6 +118,7 @@ impl Probe {
                 let Value::Object(arguments) = &arguments else {
                     unreachable!("arguments are an object")
                 };
+
                 // A call that is only read back without arguments, or with arguments as a string,
                 // does not decide: the template writes other calls in a form that it does not ask
                 // for.
@@ -128,9 +131,11 @@ impl Probe {
                 }
             }
         }
+
         if is_unknown && degenerate.is_none() {
             return vec![];
         }
+
         // A template that fails for every call may still tell of its format in the part that fails.
         let prompt = prompt.as_deref().filter(|_| renders).unwrap_or(source);
         let tells = |syntax: &&&Syntax| syntax.told_by.iter().any(|mark| prompt.contains(mark));
@@ -153,8 +158,10 @@ impl Probe {
         let Some(prompt) = self.prompt().filter(|_| syntaxes.iter().any(has_tags)) else {
             return vec![];
         };
+
         let all = json!({ "city": "Oslo", "note": "new", "days": 3, "tags": ["a"] });
         let one = json!({ "city": "Oslo" });
+
         // Separators within a call, between two calls, and around a call without arguments.
         let conversations = [
             vec![all.clone(), one.clone()],
@@ -174,6 +181,7 @@ impl Probe {
                 }
             }
         }
+
         separators.sort();
         separators.dedup();
         separators
@@ -190,6 +198,7 @@ fn written_separators(syntax: &Syntax, written: &str, tools: &Tools) -> Vec<Stri
     let Some(at) = written.find(syntax.opens) else {
         return vec![];
     };
+
     let text = without_end(&written[at..], syntax);
     let body = text.get(syntax.opens.len()..).unwrap_or_default();
     let first = body.trim_start().chars().next();
@@ -213,6 +222,7 @@ fn family(syntax: &'static Syntax, source: &str) -> impl Iterator<Item = &'stati
             family.push(syntax);
         }
     }
+
     family.into_iter()
 }
 

@@ -55,6 +55,7 @@ pub(super) fn call(cursor: &mut Cursor<'_>) -> Parsed<ToolCall> {
         if cursor.eat(")") {
             return named(None, name, arguments);
         }
+
         let key = self::name(cursor)?;
         cursor.skip_space();
         cursor.expect("=")?;
@@ -107,6 +108,7 @@ pub(super) fn entries(
         if cursor.eat("}") {
             return Ok(());
         }
+
         let quoted = quoted(cursor, notation)?;
         let key = match quoted {
             Some(key) => key,
@@ -141,6 +143,7 @@ fn value(cursor: &mut Cursor<'_>, notation: &Notation, depth: usize) -> Parsed<V
     if let Some(text) = quoted(cursor, notation)? {
         return Ok(Value::String(text));
     }
+
     if cursor.eat("[") {
         let mut values = vec![];
         loop {
@@ -155,11 +158,13 @@ fn value(cursor: &mut Cursor<'_>, notation: &Notation, depth: usize) -> Parsed<V
             }
         }
     }
+
     if cursor.eat("{") {
         let mut object = Map::new();
         entries(cursor, notation, depth, &mut object)?;
         return Ok(Value::Object(object));
     }
+
     let word = cursor.word(|c| !c.is_alphanumeric() && !matches!(c, '_' | '+' | '-' | '.'))?;
     match word {
         "True" | "true" => Ok(Value::Bool(true)),
@@ -242,6 +247,7 @@ fn escape(cursor: &mut Cursor<'_>, to: &mut String) -> Parsed<()> {
     let Some(c) = cursor.peek() else {
         return Err(VALUE_NOT_CLOSED);
     };
+
     cursor.bump();
     let plain = match c {
         '\n' => return Ok(()),
@@ -269,15 +275,18 @@ fn escape(cursor: &mut Cursor<'_>, to: &mut String) -> Parsed<()> {
         'U' => return hexadecimal(cursor, 8).and_then(|code| character(code, to)),
         'u' => {
             let high = hexadecimal(cursor, 4)?;
+
             // JSON writes characters above U+FFFF as two escapes.
             if !(0xd800..0xdc00).contains(&high) {
                 return character(high, to);
             }
+
             cursor.expect("\\u").map_err(in_value)?;
             let low = hexadecimal(cursor, 4)?;
             if !(0xdc00..0xe000).contains(&low) {
                 return character(high, to);
             }
+
             return character(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00), to);
         }
         'N' => return wrong("it has an escape \\N, which is not supported"),
@@ -308,9 +317,11 @@ fn hexadecimal(cursor: &mut Cursor<'_>, digits: usize) -> Parsed<u32> {
             wrong("it has a bad escape")
         };
     };
+
     if !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return wrong(format!("it has a bad escape: {text:?} is not hexadecimal"));
     }
+
     cursor.at += digits;
     u32::from_str_radix(text, 16).map_err(|_| CallFault::Wrong("it has a bad escape".to_owned()))
 }

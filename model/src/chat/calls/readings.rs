@@ -73,6 +73,7 @@ pub(super) fn read(
         // there is no other reading.
         return calls(&shortest);
     }
+
     let is_known = |separator: &Separator| context.separators.contains(&separator.shape);
     let is_foreign = separators
         .iter()
@@ -87,6 +88,7 @@ pub(super) fn read(
     {
         return calls(&shortest);
     }
+
     let mut search = ReadingSearch::new(elements, text, tools, Wanted::Agreeing);
     search.run()?;
     let problem = if is_foreign {
@@ -113,11 +115,13 @@ pub(super) fn read(
             let merges_known = separators
                 .iter()
                 .any(|separator| is_known(separator) && !is_kept(separator));
+
             // Closing tags in the values of the shortest reading show that it ends values too
             // early. But a separator of the template is never made a part of a value.
             if closes_inside && !merges_known {
                 return calls(only);
             }
+
             check_names(elements, &shortest.items, tools)?;
             wrong(DISAGREES)
         }
@@ -145,6 +149,7 @@ fn shortest<'a>(elements: &Elements, text: &'a str, tools: &Tools) -> Parsed<Rea
     if let Some(reading) = search.found.pop() {
         return Ok(reading);
     }
+
     Err(if search.is_unfinished {
         NOT_CLOSED
     } else {
@@ -186,6 +191,7 @@ impl<'a> Reading<'a> {
                 copied = value.end();
             }
         }
+
         separators
     }
 }
@@ -222,6 +228,7 @@ fn check_names(elements: &Elements, items: &[ReadItem<'_>], tools: &Tools) -> Pa
             }
         }
     }
+
     Ok(())
 }
 
@@ -230,6 +237,7 @@ fn agrees(elements: &Elements, items: &[ReadItem<'_>], tools: &Tools) -> bool {
     let Ok(calls) = elements.calls(items, tools) else {
         return false;
     };
+
     // A parameter that occurs twice replaces its first value, so that there are fewer arguments
     // than values.
     let values: usize = items
@@ -311,6 +319,7 @@ impl<'a, 't> ReadingSearch<'a, 't> {
                 self.is_exceeded = true;
                 return;
             }
+
             let kept = self.items.len();
             self.items.push(ReadItem::Value { key, value });
             match elements.walk(self.text, after, TagPlace::InCall, &mut self.items) {
@@ -323,6 +332,7 @@ impl<'a, 't> ReadingSearch<'a, 't> {
                 Err(CallFault::Open(_)) => self.is_unfinished = true,
                 Err(CallFault::Wrong(_)) => {}
             }
+
             self.items.truncate(kept);
             if self.is_done() {
                 return;

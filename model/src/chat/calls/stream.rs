@@ -185,6 +185,7 @@ impl<'a> CallStream<'a> {
                             problem,
                         });
                     }
+
                     return parts;
                 }
                 State::Call(syntax) => match self.last_call(syntax, end) {
@@ -235,12 +236,14 @@ impl<'a> CallStream<'a> {
             self.state = State::Quiet(close);
             return parts;
         }
+
         if let Some((at, syntax)) = opened {
             self.state = State::Call(syntax);
             self.next_look = 0;
             self.searched = 0;
             return self.take(at).or(Some(vec![]));
         }
+
         let calls = self
             .syntaxes
             .iter()
@@ -275,12 +278,14 @@ impl<'a> CallStream<'a> {
         if end.is_some() {
             self.state = State::Text;
         }
+
         let at_start = self.at_start;
         let parts = self.take(end.unwrap_or(self.held.len() - begun(&self.held, &[close])));
         self.at_start = at_start;
         if let Some([ReplyPart::Text(text)]) = parts.as_deref() {
             self.thought.push_str(text);
         }
+
         parts
     }
 
@@ -301,6 +306,7 @@ impl<'a> CallStream<'a> {
         if self.held.len() < self.next_look && !closed {
             return None;
         }
+
         self.next_look = self.held.len() + self.held.len() / 8;
         self.searched = self.held.len();
         match self.certain_calls(syntax) {
@@ -333,6 +339,7 @@ impl<'a> CallStream<'a> {
             CallsEnd::Body => {}
             CallsEnd::Reply(_) => return Err(NOT_CLOSED),
         }
+
         Ok((calls, cursor.at))
     }
 
@@ -377,6 +384,7 @@ impl<'a> CallStream<'a> {
             }
             (CallsPlace::Anywhere, CallsEnd::Reply(None) | CallsEnd::Body) => {}
         }
+
         Ok((calls, cursor.at))
     }
 
@@ -487,12 +495,14 @@ impl<'a> CallStream<'a> {
             self.state = State::Message("");
             return Some(vec![]);
         }
+
         let header = self.held[..end?].to_owned();
         if header_value(&header, "to=").is_some() {
             self.state = State::Recipient;
             self.next_look = 0;
             return Some(vec![]);
         }
+
         self.held.drain(..header.len() + "<|message|>".len());
         let thought = header_value(&header, "<|channel|>") == Some("analysis");
         self.state = State::Message(if thought { "</think>\n" } else { "" });
@@ -511,11 +521,13 @@ impl<'a> CallStream<'a> {
         let Some((at, mark)) = ends.min_by_key(|(at, _)| *at) else {
             return self.take(self.held.len() - begun(&self.held, &MESSAGE_ENDS));
         };
+
         let mut parts = self.take(at).unwrap_or_default();
         parts.extend(text(after.to_owned()));
         if mark != "<|start|>" {
             self.held.drain(..mark.len());
         }
+
         self.state = State::Header;
         Some(parts)
     }
@@ -544,10 +556,12 @@ impl<'a> CallStream<'a> {
         let Some(name) = recipient.strip_prefix("functions.") else {
             return wrong(format!("its recipient {recipient:?} is not a function"));
         };
+
         cursor.skip_space();
         if cursor.rest().is_empty() {
             return Err(VALUE_NOT_CLOSED);
         }
+
         let arguments = cursor.object()?;
         let call = named(None, name, arguments)?;
         let end = cursor.at;
@@ -557,6 +571,7 @@ impl<'a> CallStream<'a> {
                 return Ok((call, cursor.at));
             }
         }
+
         let ends_reply = arrival == Arrival::All && cursor.rest().is_empty();
         if ends_reply || cursor.rest().starts_with("<|start|>") {
             return Ok((call, end));
@@ -564,6 +579,7 @@ impl<'a> CallStream<'a> {
         if MESSAGE_ENDS.iter().any(|mark| cursor.may_become(mark)) {
             return Err(NOT_CLOSED);
         }
+
         wrong("there is text after its arguments")
     }
 

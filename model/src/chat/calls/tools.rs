@@ -39,6 +39,7 @@ impl Tools {
         if values.is_empty() {
             return Err("is a list without a tool".to_owned());
         }
+
         let mut list = vec![];
         let mut names = HashSet::new();
         for (number, value) in (1..).zip(values) {
@@ -50,6 +51,7 @@ impl Tools {
             }
             list.push(tool);
         }
+
         Ok(Tools { list })
     }
 
@@ -83,6 +85,7 @@ impl Tools {
         let Some(Value::Object(properties)) = parameters.get("properties") else {
             return false;
         };
+
         let open = parameters
             .get("additionalProperties")
             .is_some_and(|more| *more != false);
@@ -135,6 +138,7 @@ impl Tools {
                 string()
             };
         }
+
         match text.trim() {
             "True" => Value::Bool(true),
             "False" => Value::Bool(false),
@@ -225,6 +229,7 @@ impl Schema {
                 }
             }
         }
+
         let mixed = found.any || found.boolean || found.number || found.container;
         if found.string && mixed {
             // A text such as `12` may be a string or a number here. It is read as JSON if it is
@@ -235,6 +240,7 @@ impl Schema {
                 ..found
             };
         }
+
         found
     }
 
@@ -277,6 +283,7 @@ fn tool(value: Value) -> Result<Map<String, Value>, String> {
     let Some(Value::Object(function)) = tool.get("function") else {
         return Err("without an object under \"function\"".to_owned());
     };
+
     if function
         .get("name")
         .and_then(Value::as_str)
@@ -284,6 +291,7 @@ fn tool(value: Value) -> Result<Map<String, Value>, String> {
     {
         return Err("whose function has no name".to_owned());
     }
+
     match function.get("parameters") {
         None | Some(Value::Object(_)) => Ok(tool),
         Some(_) => Err("whose parameters are not a JSON schema".to_owned()),

@@ -26,9 +26,11 @@ impl Arguments {
                 "{what} takes {N} arguments, not {given}"
             )));
         }
+
         for (slot, value) in values.iter_mut().zip(self.positional) {
             *slot = Some(value);
         }
+
         for (name, value) in self.named {
             let slot = parameters.iter().position(|parameter| *parameter == name);
             let Some(slot) = slot.map(|at| &mut values[at]) else {
@@ -36,13 +38,16 @@ impl Arguments {
                     "{what} has no argument named `{name}`"
                 )));
             };
+
             if slot.is_some() {
                 return Err(Error::failed(format!(
                     "{what} has two values for the argument `{name}`"
                 )));
             }
+
             *slot = Some(value);
         }
+
         Ok(values)
     }
 }

@@ -6,6 +6,7 @@ pub(super) fn decode(text: &str) -> Result<String, String> {
     if !text.contains('\\') {
         return Ok(text.to_owned());
     }
+
     // Jinja writes characters beyond ASCII as escapes before it decodes them. A backslash in front
     // of one therefore escapes the backslash of that escape.
     let mut ascii = String::with_capacity(text.len());
@@ -17,12 +18,14 @@ pub(super) fn decode(text: &str) -> Result<String, String> {
             code => ascii += &format!("\\U{code:08x}"),
         }
     }
+
     let mut decoded = String::with_capacity(ascii.len());
     let mut rest = &*ascii;
     while let Some(at) = rest.find('\\') {
         decoded += &rest[..at];
         rest = escape(&rest[at + 1..], &mut decoded)?;
     }
+
     decoded += rest;
     Ok(decoded)
 }
@@ -32,6 +35,7 @@ fn escape<'a>(text: &'a str, decoded: &mut String) -> Result<&'a str, String> {
     let Some(kind) = text.chars().next() else {
         return Err("\\ at end of string".to_owned());
     };
+
     let rest = &text[1..];
     let plain = match kind {
         '\n' => return Ok(rest),

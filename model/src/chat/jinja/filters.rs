@@ -33,7 +33,9 @@ pub(super) fn apply(
     if let Some(len) = value.len() {
         host.pay(len / 16)?;
     }
+
     let what = format!("the filter `{name}`");
+
     // These take the arguments of other filters and tests, so their own cannot be bound to names.
     match name {
         "map" => return map(host, &value, arguments),
@@ -44,6 +46,7 @@ pub(super) fn apply(
         "format" => return printf(host, &value, arguments),
         _ => {}
     }
+
     match name {
         "abs" => {
             let [] = arguments.bind(&what, [])?;
@@ -64,6 +67,7 @@ pub(super) fn apply(
             let Some(attribute) = attribute.as_ref().and_then(Value::as_str) else {
                 return Err(Error::failed("the filter `attr` needs a name"));
             };
+
             let own = match &value {
                 Value::Undefined(reason) => return Err(Error::undefined(reason)),
                 Value::Loop(state) => host.loop_attribute(state, attribute)?,
@@ -123,6 +127,7 @@ pub(super) fn apply(
             let (Some(old), Some(new)) = (old, new) else {
                 return Err(Error::failed(format!("{what} needs two strings")));
             };
+
             let count = match count {
                 None | Some(Value::None) => -1,
                 count => need_int(&what, count.as_ref())?,
@@ -178,6 +183,7 @@ pub(super) fn apply(
             let Some(bytes) = bytes else {
                 return Err(Error::failed(format!("{what} needs a number")));
             };
+
             let units = if binary.is_some_and(|binary| binary.truth()) {
                 SizeUnits::Binary
             } else {
@@ -244,6 +250,7 @@ pub(super) fn apply(
             for item in mapped(host, &value, attribute.as_ref())? {
                 texts.push(Value::String(host.text(&item)?));
             }
+
             methods::joined(host, &separator, &texts)
         }
         "list" => {
@@ -269,6 +276,7 @@ pub(super) fn apply(
                     best = Some((key, item));
                 }
             }
+
             let none = || Value::undefined("No aggregated item, sequence was empty.");
             Ok(best.map_or_else(none, |(_, item)| item))
         }
@@ -301,6 +309,7 @@ pub(super) fn apply(
                 let key = sort_key(host, &item, attribute.as_ref(), case_sensitive.as_ref())?;
                 sorted.push((key, item));
             }
+
             sort(&mut sorted, Order::from_reverse(reverse.as_ref()))?;
             Ok(sorted
                 .into_iter()
@@ -338,6 +347,7 @@ pub(super) fn apply(
                     items.push(item);
                 }
             }
+
             Ok(Value::generator(items))
         }
         "urlencode" => {
@@ -406,6 +416,7 @@ fn path(host: &mut dyn Host, item: &Value, path: &Value, default: Option<&Value>
             item = default.clone();
         }
     }
+
     Ok(item)
 }
 
@@ -507,6 +518,7 @@ fn map(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
     if !value.truth() {
         return Ok(Value::generator([]));
     }
+
     let items = value.items()?;
     let mut results = vec![];
     let Arguments {
@@ -521,25 +533,30 @@ fn map(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
         let Some(attribute) = take("attribute") else {
             return Err(Error::failed("map requires a filter argument"));
         };
+
         let default = take("default").filter(|default| !matches!(default, Value::None));
         if let Some((unknown, _)) = named.first() {
             return Err(Error::failed(format!(
                 "Unexpected keyword argument '{unknown}'"
             )));
         }
+
         for item in &items {
             results.push(match attribute {
                 Value::None => item.clone(),
                 _ => path(host, item, &attribute, default.as_ref())?,
             });
         }
+
         return Ok(Value::generator(results));
     }
+
     // The arguments after the name belong to the filter.
     let name = positional.remove(0);
     let Some(name) = name.as_str() else {
         return Err(Error::failed("map requires the name of a filter"));
     };
+
     for item in items {
         let arguments = Arguments {
             positional: positional.clone(),
@@ -547,6 +564,7 @@ fn map(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
         };
         results.push(apply(host, name, item, arguments)?);
     }
+
     Ok(Value::generator(results))
 }
 
@@ -555,10 +573,12 @@ fn select(host: &mut dyn Host, name: &str, value: &Value, arguments: Arguments) 
     let selects = name.starts_with("select");
     let by_attribute = name.ends_with("attr");
     let mut results = vec![];
+
     // Jinja reads an undefined value and other false ones as no items.
     if !value.truth() {
         return Ok(Value::generator(results));
     }
+
     let Arguments {
         mut positional,
         named,
@@ -596,6 +616,7 @@ fn select(host: &mut dyn Host, name: &str, value: &Value, arguments: Arguments) 
             results.push(item);
         }
     }
+
     Ok(Value::generator(results))
 }
 
@@ -631,6 +652,7 @@ fn batch(items: &[Value], count: i128, fill: Option<Value>) -> Run<Value> {
             "the filter `batch` needs a number from 1 to 2^20",
         ));
     };
+
     let rows = items.chunks(count).map(|row| {
         let mut row = row.to_vec();
         if let Some(fill) = &fill {
@@ -648,6 +670,7 @@ fn slice(host: &mut dyn Host, items: &[Value], count: i128, fill: Option<Value>)
     let Some(count) = usize::try_from(count).ok().filter(|count| *count > 0) else {
         return Err(Error::failed("the filter `slice` needs a number from 1 on"));
     };
+
     host.pay(count)?;
     let per_slice = items.len() / count;
     let longer = items.len() % count;
@@ -677,6 +700,7 @@ fn title(text: &str) -> String {
         out += &rest[first.len_utf8()..len].to_lowercase();
         rest = &rest[len..];
     }
+
     out
 }
 
@@ -709,6 +733,7 @@ fn dictsort(what: &str, value: &Value, arguments: Arguments) -> Run<Value> {
         let pair = Value::tuple(vec![key.clone(), value.clone()]);
         sorted.push((folded(sort_by.clone(), case_sensitive.as_ref()), pair));
     }
+
     sort(&mut sorted, Order::from_reverse(reverse.as_ref()))?;
     Ok(sorted
         .into_iter()
@@ -724,6 +749,7 @@ fn groupby(host: &mut dyn Host, what: &str, value: &Value, arguments: Arguments)
     let Some(attribute) = attribute else {
         return Err(Error::failed(format!("{what} needs an attribute")));
     };
+
     let default = default.filter(|default| !matches!(default, Value::None));
     let mut sorted = vec![];
     for item in value.items()? {
@@ -735,6 +761,7 @@ fn groupby(host: &mut dyn Host, what: &str, value: &Value, arguments: Arguments)
         let folded = folded(key.clone(), case_sensitive.as_ref());
         sorted.push((folded, Value::tuple(vec![key, item])));
     }
+
     sort(&mut sorted, Order::Ascending)?;
     let mut groups: Vec<(Value, Value, Vec<Value>)> = vec![];
     for (folded, pair) in sorted {
@@ -745,6 +772,7 @@ fn groupby(host: &mut dyn Host, what: &str, value: &Value, arguments: Arguments)
             _ => groups.push((folded, key.clone(), vec![item.clone()])),
         }
     }
+
     let group = |(_, key, items): (Value, Value, Vec<Value>)| {
         Value::Group(Rc::new(vec![key, items.into()]))
     };
@@ -772,6 +800,7 @@ fn file_size(bytes: f64, units: SizeUnits) -> String {
     if bytes < base {
         return format!("{} Bytes", bytes.trunc() as i128);
     }
+
     let mut shown = String::new();
     for (i, letter) in letters.chars().enumerate() {
         // As in Jinja, the unit is the next larger one, and a size beyond the last unit keeps it.
@@ -781,6 +810,7 @@ fn file_size(bytes: f64, units: SizeUnits) -> String {
             break;
         }
     }
+
     shown
 }
 
@@ -830,6 +860,7 @@ fn indent(host: &mut dyn Host, value: &Value, width: Value, also: &Indented) -> 
             " ".repeat(width)
         }
     };
+
     // Jinja adds a line break before it splits, so that an empty last line counts.
     let text = format!("{text}\n");
     let lines = text::lines(&text, text::Ends::Removed);
@@ -839,6 +870,7 @@ fn indent(host: &mut dyn Host, value: &Value, width: Value, also: &Indented) -> 
         if i > 0 {
             out.push('\n');
         }
+
         let indented = if i == 0 {
             also.first
         } else {
@@ -847,8 +879,10 @@ fn indent(host: &mut dyn Host, value: &Value, width: Value, also: &Indented) -> 
         if indented {
             out += &indention;
         }
+
         out += line;
     }
+
     Ok(out.into())
 }
 
@@ -857,6 +891,7 @@ fn round(value: &Value, precision: i128, method: &str) -> Run<Value> {
     if let Value::Undefined(reason) = value {
         return Err(Error::undefined(reason));
     }
+
     let precision = i32::try_from(precision.clamp(-400, 400)).unwrap_or(0);
     let Some(number) = value.as_float() else {
         let kind = value.type_name();
@@ -864,6 +899,7 @@ fn round(value: &Value, precision: i128, method: &str) -> Run<Value> {
             "the filter `round` needs a number, not a {kind}"
         )));
     };
+
     match method {
         "common" => match value.as_int() {
             Some(whole) if precision >= 0 => Ok(Value::Int(whole)),
@@ -893,11 +929,13 @@ fn round(value: &Value, precision: i128, method: &str) -> Run<Value> {
             if !scaled.is_finite() {
                 return Err(Error::failed("cannot round a number that is not finite"));
             }
+
             let whole = if method == "ceil" {
                 scaled.ceil()
             } else {
                 scaled.floor()
             };
+
             // Python divides a whole number, which has no negative zero.
             Ok(Value::Float((whole + 0.0) / scale))
         }
@@ -914,6 +952,7 @@ fn sum(host: &mut dyn Host, items: Vec<Value>, start: Value) -> Run<Value> {
     if start.as_str().is_some() {
         return Err(Error::failed("sum() can't sum strings"));
     }
+
     let mut total = start;
     let mut lost = 0.0;
     for item in items {
@@ -934,6 +973,7 @@ fn sum(host: &mut dyn Host, items: Vec<Value>, start: Value) -> Run<Value> {
             total = operators::binary(host, Operator::Add, &total, &item)?;
         }
     }
+
     match total {
         Value::Float(sum) if lost != 0.0 && (sum + lost).is_finite() => {
             Ok(Value::Float(sum + lost))
@@ -968,20 +1008,24 @@ fn truncate(
     let Some(end) = end.as_str() else {
         return Err(Error::failed(format!("{what} needs a string as its end")));
     };
+
     let end_length = end.chars().count() as i128;
     if length < end_length || leeway < 0 {
         return Err(Error::failed(format!(
             "expected length >= {end_length} and leeway >= 0"
         )));
     }
+
     // A text that is only slightly too long stays as it is.
     if text.chars().count() as i128 <= length + leeway {
         return Ok(value.clone());
     }
+
     let kept: String = text.chars().take((length - end_length) as usize).collect();
     if kill_words.is_some_and(|kill| kill.truth()) {
         return Ok(format!("{kept}{end}").into());
     }
+
     let whole_words = kept.rsplit_once(' ').map_or(&*kept, |(before, _)| before);
     Ok(format!("{whole_words}{end}").into())
 }
@@ -1031,5 +1075,6 @@ fn url_encode(host: &mut dyn Host, value: &Value) -> Run<Value> {
         let [key, value] = [key, value].map(|text| url_quoted(&text, UrlPart::Query));
         parts.push(format!("{key}={value}"));
     }
+
     Ok(parts.join("&").into())
 }

@@ -23,6 +23,7 @@ fn plain_number(text: &str) -> Run<Option<String>> {
     if text.chars().any(|c| !c.is_ascii() && text::is_decimal(c)) {
         return failed("numbers in other digits than 0 to 9 are not supported");
     }
+
     let bytes = text.as_bytes();
     let alphanumeric = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_alphanumeric);
     let misplaced = |(at, byte): (usize, &u8)| {
@@ -44,6 +45,7 @@ pub(super) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
     let Some(text) = plain_number(text)? else {
         return Ok(None);
     };
+
     let (negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),
         None => (false, &*text),
@@ -54,6 +56,7 @@ pub(super) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
         head.eq_ignore_ascii_case(prefix)
             .then_some((*radix, &digits[2..]))
     });
+
     // Base 0 takes the radix from the prefix. It rejects leading zeros, which were octal in Python
     // 2.
     let (radix, digits) = match (base, prefixed) {
@@ -74,6 +77,7 @@ pub(super) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return Ok(None);
     }
+
     match i128::from_str_radix(digits, radix) {
         Ok(number) => Ok(Some(if negative { -number } else { number })),
         Err(_) => failed("a whole number is beyond 128 bits"),
@@ -109,6 +113,7 @@ enum Point {
 /// large.
 fn general(number: f64, precision: usize, point: Point) -> String {
     let precision = precision.max(1);
+
     // The exponent is known only after rounding, because 9.99 may become 10.0.
     let text = format!("{number:.*e}", precision - 1);
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -124,6 +129,7 @@ fn general(number: f64, precision: usize, point: Point) -> String {
     if exponent < -4 || exponent >= most {
         return text::exponential(&format!("{}e{exponent}", trimmed(digits)), 'e');
     }
+
     let places = (precision as i32 - 1 - exponent).max(0) as usize;
     let text = trimmed(&fixed(number, places));
     if point == Point::Always && !text.contains('.') {
@@ -263,7 +269,9 @@ pub(super) fn percent(host: &mut dyn Host, text: &str, right: &Value) -> Run<Val
         rest = conversion(host, &rest[at + 1..], &mut values, &mut out)?;
         host.pay_text(out.len())?;
     }
+
     out += rest;
+
     // Python does not count the values of an object that has items by key.
     let keyed = matches!(
         right,
@@ -272,6 +280,7 @@ pub(super) fn percent(host: &mut dyn Host, text: &str, right: &Value) -> Run<Val
     if values.at < values.values.len() && !keyed {
         return failed("not all arguments converted during string formatting");
     }
+
     host.pay_text(out.len())?;
     Ok(out.into())
 }
@@ -287,6 +296,7 @@ fn conversion<'t>(
         out.push('%');
         return Ok(rest);
     }
+
     let mut rest = text;
     let mut named = None;
     if let Some(inner) = rest.strip_prefix('(') {
@@ -306,13 +316,16 @@ fn conversion<'t>(
         let Some(dict) = values.dict else {
             return failed("format requires a mapping");
         };
+
         let key = &inner[..end];
         let Some(value) = dict.get_str(key) else {
             return failed(format!("no value for the key {key:?}"));
         };
+
         named = Some(value.clone());
         rest = &inner[end + 1..];
     }
+
     let mut style = Conversion::default();
     while let Some(flag) = rest.chars().next().filter(|c| "-+ #0".contains(*c)) {
         match flag {
@@ -324,6 +337,7 @@ fn conversion<'t>(
         }
         rest = &rest[1..];
     }
+
     if let Some(after) = rest.strip_prefix('*') {
         // A negative width from a value is the flag `-`.
         let width = values.star()?;
@@ -335,6 +349,7 @@ fn conversion<'t>(
         style.width = width.unwrap_or(0);
         rest = &rest[len..];
     }
+
     if let Some(after) = rest.strip_prefix('.') {
         if let Some(after) = after.strip_prefix('*') {
             let precision = values.star()?.max(0);
@@ -346,24 +361,29 @@ fn conversion<'t>(
             rest = &after[len..];
         }
     }
+
     // Python accepts the length modifiers of C and ignores them.
     rest = rest.strip_prefix(['h', 'l', 'L']).unwrap_or(rest);
     let Some(letter) = rest.chars().next() else {
         return failed("incomplete format");
     };
+
     rest = &rest[letter.len_utf8()..];
     if !"diouxXeEfFgGcrsa%".contains(letter) {
         return failed(format!("unsupported format character '{letter}'"));
     }
+
     let value = match named {
         Some(value) => value,
         None => values.next()?,
     };
+
     // With flags or a width, `%%` takes a value that it does not write.
     if letter == '%' {
         out.push('%');
         return Ok(rest);
     }
+
     let (sign, body) = converted(host, &value, letter, &style)?;
     let len = sign.chars().count() + body.chars().count();
     let space = style.width.saturating_sub(len);
@@ -375,6 +395,7 @@ fn conversion<'t>(
     } else {
         *out += &format!("{}{sign}{body}", " ".repeat(space));
     }
+
     Ok(rest)
 }
 
@@ -388,6 +409,7 @@ fn converted(
     if matches!(value, Value::Markup(_)) {
         return failed("formatting an escaped string with % is not supported");
     }
+
     let sign = |negative: bool| {
         if negative {
             "-"
@@ -427,6 +449,7 @@ fn converted(
                     "%{letter} format: a number is required, not {kind}"
                 ));
             };
+
             let digits = digits(number.unsigned_abs(), letter);
             let least = style.precision.unwrap_or(0);
             let prefix = match letter {
@@ -446,6 +469,7 @@ fn converted(
             if style.alternative {
                 return failed(format!("%#{letter} is not supported"));
             }
+
             let text = float(number, letter, style.precision.unwrap_or(6));
             let negative = number.is_sign_negative() && !number.is_nan();
             Ok((sign(negative).to_owned(), text))
@@ -482,6 +506,7 @@ fn fields(
     if depth == 0 {
         return failed("Max string recursion exceeded");
     }
+
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(['{', '}']) {
@@ -493,9 +518,11 @@ fn fields(
             rest = after;
             continue;
         }
+
         if brace == "}" {
             return failed("Single '}' encountered in format string");
         }
+
         // A brace in `[..]` of the name is part of an index and does not end the field.
         let mut open = 1;
         let mut in_index = false;
@@ -516,11 +543,13 @@ fn fields(
                 "expected '}' before end of string"
             });
         };
+
         let field = &rest[..end];
         rest = &rest[end + 1..];
         out += &self::field(host, field, arguments, numbering, depth)?;
         host.pay_text(out.len())?;
     }
+
     out += rest;
     host.pay_text(out.len())?;
     Ok(out)
@@ -556,6 +585,7 @@ fn field(
             return failed("expected ':' after conversion specifier");
         }
     }
+
     let value = self::value(host, name, arguments, numbering)?;
     let value = match conversion {
         None => value,
@@ -581,6 +611,7 @@ fn value(
     let end = name.find(['.', '[']).unwrap_or(name.len());
     let (first, mut rest) = name.split_at(end);
     let is_number = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
+
     // Fields without a number are counted, and one format may not mix both.
     let index = match (first.is_empty(), is_number, *numbering) {
         (true, _, Numbering::Manual) => {
@@ -623,6 +654,7 @@ fn value(
             None => format!("no value for the field {first:?}"),
         });
     };
+
     let mut value = found.clone();
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('.') {
@@ -636,10 +668,12 @@ fn value(
             let Some(end) = after.find(']') else {
                 return failed("Missing ']' in format string");
             };
+
             let index = &after[..end];
             if index.is_empty() {
                 return failed("Empty attribute in format string");
             }
+
             let index = match index.parse::<i128>() {
                 Ok(number) if index.bytes().all(|byte| byte.is_ascii_digit()) => Value::Int(number),
                 _ => index.into(),
@@ -650,6 +684,7 @@ fn value(
             return failed("Only '.' or '[' may follow ']' in format field specifier");
         }
     }
+
     Ok(value)
 }
 
@@ -685,6 +720,7 @@ impl Spec {
         };
         let mut fills = false;
         let is_align = |c: char| matches!(c, '<' | '>' | '=' | '^');
+
         // A character is a fill only if an alignment follows, because both use the same characters.
         let mut chars = rest.chars();
         match (chars.next(), chars.next()) {
@@ -700,6 +736,7 @@ impl Spec {
             }
             _ => {}
         }
+
         if let Some(sign) = rest.chars().next().filter(|c| matches!(c, '+' | '-' | ' ')) {
             spec.sign = sign;
             if kind == "str" {
@@ -707,6 +744,7 @@ impl Spec {
             }
             rest = &rest[1..];
         }
+
         let mut skip = |sign: char| match rest.strip_prefix(sign) {
             Some(after) => {
                 rest = after;
@@ -725,6 +763,7 @@ impl Spec {
                 spec.align = Some('=');
             }
         }
+
         let (width, len) = leading_number(rest)?;
         spec.width = width.unwrap_or(0);
         rest = &rest[len..];
@@ -732,6 +771,7 @@ impl Spec {
             spec.grouping = Some(grouping);
             rest = &rest[1..];
         }
+
         if let Some(after) = rest.strip_prefix('.') {
             let (precision, len) = leading_number(after)?;
             if precision.is_none() {
@@ -740,6 +780,7 @@ impl Spec {
             spec.precision = precision;
             rest = &after[len..];
         }
+
         let mut letters = rest.chars();
         spec.letter = letters.next();
         if letters.next().is_some() {
@@ -747,6 +788,7 @@ impl Spec {
                 "Invalid format specifier '{text}' for object of type '{kind}'"
             ));
         }
+
         Ok(spec)
     }
 
@@ -790,6 +832,7 @@ impl Spec {
         let Some(separator) = self.grouping else {
             return self.padded(&sign, &format!("{whole}{rest}"), '>');
         };
+
         let grouped = |digits: &str| {
             let mut out = String::new();
             for (i, c) in digits.chars().enumerate() {
@@ -801,12 +844,14 @@ impl Spec {
             out
         };
         let mut digits = whole.to_owned();
+
         // Zeros that fill a number are grouped too.
         if self.zero && self.fill == '0' && self.align == Some('=') {
             while sign.len() + grouped(&digits).len() + rest.len() < self.width {
                 digits.insert(0, '0');
             }
         }
+
         self.padded(&sign, &format!("{}{rest}", grouped(&digits)), '>')
     }
 }
@@ -855,6 +900,7 @@ fn formatted(host: &mut dyn Host, value: &Value, spec: &str) -> Run<String> {
             if !matches!(spec.letter, None | Some('s')) {
                 return spec.unknown("str");
             }
+
             if spec.align == Some('=')
                 || spec.grouping.is_some()
                 || spec.alternative
@@ -864,6 +910,7 @@ fn formatted(host: &mut dyn Host, value: &Value, spec: &str) -> Run<String> {
                     "'=' alignment, '#', 'z' and separators are not allowed for a string",
                 );
             }
+
             let text: String = match spec.precision {
                 Some(most) => text.chars().take(most).collect(),
                 None => text.to_string(),
@@ -913,12 +960,14 @@ fn int_spec(spec: &Spec, number: i128, letter: char) -> Run<String> {
         };
         return Ok(spec.padded("", &c.to_string(), '<'));
     }
+
     let binary = matches!(letter, 'b' | 'o' | 'x' | 'X');
     if spec.grouping == Some(',') && (binary || letter == 'n')
         || spec.grouping.is_some() && letter == 'n'
     {
         return failed(format!("Cannot specify the separator with '{letter}'."));
     }
+
     let prefix = if spec.alternative && binary {
         format!("0{letter}")
     } else {
@@ -939,6 +988,7 @@ fn float_spec(spec: &Spec, number: f64) -> Run<String> {
     if spec.alternative {
         return failed("'#' is not supported for a float");
     }
+
     let magnitude = number.abs();
     let text = match spec.letter {
         None if spec.precision.is_none() => text::float(magnitude),
@@ -953,6 +1003,7 @@ fn float_spec(spec: &Spec, number: f64) -> Run<String> {
         }
         Some(_) => return spec.unknown("float"),
     };
+
     // The flag `z` removes the sign of a number that is rounded to zero.
     let zero = !text.contains(|c: char| c.is_ascii_digit() && c != '0' || c.is_ascii_alphabetic());
     let negative = number.is_sign_negative() && !number.is_nan() && !(spec.positive_zero && zero);

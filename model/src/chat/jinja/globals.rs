@@ -31,6 +31,7 @@ pub(super) fn global(name: &str, date: Option<Date>) -> Option<Value> {
     if name == "strftime_now" && date.is_none() {
         return None;
     }
+
     Some(Value::Function(name))
 }
 
@@ -50,11 +51,13 @@ pub(super) fn call(host: &mut dyn Host, name: &str, arguments: Arguments) -> Run
                     "cycler() has no argument named `{unknown}`"
                 )));
             }
+
             if arguments.positional.is_empty() {
                 return Err(Error::failed(
                     "at least one item has to be provided to cycler()",
                 ));
             }
+
             let items = arguments.positional;
             Ok(Value::Cycler(Rc::new(Cycler {
                 items,
@@ -83,9 +86,11 @@ pub(super) fn call(host: &mut dyn Host, name: &str, arguments: Arguments) -> Run
                     "strftime_now() needs a format, which is a string",
                 ));
             };
+
             let Some(date) = host.date() else {
                 return Err(Error::failed("strftime_now() has no date"));
             };
+
             let text = strftime::format(format, date);
             let text = text
                 .map_err(|problem| Error::failed(format!("strftime_now({format:?}): {problem}")))?;
@@ -103,6 +108,7 @@ fn range(arguments: Arguments) -> Run<Value> {
     if !arguments.named.is_empty() {
         return Err(Error::failed("range() takes no keyword arguments"));
     }
+
     let mut numbers = vec![];
     for value in &arguments.positional {
         match (value.as_int(), value) {
@@ -116,6 +122,7 @@ fn range(arguments: Arguments) -> Run<Value> {
             }
         }
     }
+
     let (start, stop, step) = match *numbers {
         [stop] => (0, stop, 1),
         [start, stop] => (start, stop, 1),
@@ -130,6 +137,7 @@ fn range(arguments: Arguments) -> Run<Value> {
     if step == 0 {
         return Err(Error::failed("range() arg 3 must not be zero"));
     }
+
     // The length of a range with larger numbers could overflow.
     let far = |number: i128| number.unsigned_abs() > 1 << 100;
     let range = Range { start, stop, step };
@@ -138,6 +146,7 @@ fn range(arguments: Arguments) -> Run<Value> {
             "the range has more than {LONGEST_RANGE} numbers"
         )));
     }
+
     Ok(Value::Range(range))
 }
 
@@ -161,13 +170,16 @@ fn dict(what: &str, arguments: Arguments) -> Run<Dict> {
             }
         }
     }
+
     if given.next().is_some() {
         return Err(Error::failed(format!(
             "{what}() takes at most one argument without a name"
         )));
     }
+
     for (name, value) in arguments.named {
         dict.insert(name.into(), value);
     }
+
     Ok(dict)
 }

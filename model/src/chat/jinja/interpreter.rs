@@ -141,12 +141,14 @@ impl Interpreter {
         let Some(out) = self.texts.last_mut() else {
             return Ok(());
         };
+
         if out.len() + text.len() > LONGEST {
             return Err(Error::failed(format!(
                 "a text is longer than {} MiB",
                 LONGEST >> 20
             )));
         }
+
         out.push_str(text);
         Ok(())
     }
@@ -232,10 +234,12 @@ impl Interpreter {
                 for (_, value) in bindings {
                     values.push(self.eval(value, scope)?);
                 }
+
                 let inner = Scope::new(Some(Rc::clone(scope)));
                 for ((target, _), value) in bindings.iter().zip(values) {
                     self.assign(target, value, &inner)?;
                 }
+
                 return self.frame(frame, &inner);
             }
             StmtKind::Macro(def) => {
@@ -258,6 +262,7 @@ impl Interpreter {
                 let ExprKind::Call(function, arguments) = &call.kind else {
                     return Err(Error::failed("{% call %} needs a call of a macro"));
                 };
+
                 let function = self.eval(function, scope)?;
                 let mut arguments = self.arguments(arguments, scope)?;
                 arguments
@@ -280,12 +285,14 @@ impl Interpreter {
                     def: Arc::clone(def),
                     scope: Rc::clone(scope),
                 };
+
                 // Filters or assignments may change a captured text, so its marks would be
                 // unreliable.
                 self.captured_reply |= self.texts.len() > 1;
                 if self.replies == Replies::Marked {
                     self.write(MARKS[0].encode_utf8(&mut [0; 4]))?;
                 }
+
                 let reply = self.call_macro(&body, Arguments::default())?;
                 self.write_string(&reply)?;
                 if self.replies == Replies::Marked {
@@ -386,6 +393,7 @@ impl Interpreter {
                 state.index0 += 1;
                 state.before = state.current.replace(item.clone());
             }
+
             self.pay(1)?;
             let inner = Scope::new(Some(Rc::clone(scope)));
             inner.set("loop", Value::Loop(Rc::clone(&state)));
@@ -397,10 +405,12 @@ impl Interpreter {
                 Flow::Break => break,
             }
         }
+
         if !completed && !def.otherwise.body.is_empty() {
             let inner = Scope::new(Some(Rc::clone(scope)));
             self.frame(&def.otherwise, &inner)?;
         }
+
         Ok(())
     }
 
@@ -415,6 +425,7 @@ impl Interpreter {
             if state.borrow().tested {
                 return Ok(Some(item));
             }
+
             let def = Arc::clone(&state.borrow().def);
             let scope = Scope::new(Some(Rc::clone(&state.borrow().scope)));
             self.pay(1)?;
@@ -438,11 +449,13 @@ impl Interpreter {
         if let Some(length) = state.borrow().length {
             return Ok(length as i128);
         }
+
         let after = state.borrow_mut().after.take();
         let mut rest = VecDeque::new();
         while let Some(item) = self.next_item(state)? {
             rest.push_back(item);
         }
+
         let mut state = state.borrow_mut();
         let length = rest.len() + (state.index0 + 1) as usize + usize::from(after.is_some());
         state.after = after;
@@ -464,6 +477,7 @@ impl Interpreter {
                 "loop.{name} has no argument named `{unknown}`"
             )));
         }
+
         let values = arguments.positional;
         let mut state = state.borrow_mut();
         if name == "cycle" {
@@ -473,6 +487,7 @@ impl Interpreter {
             let at = state.index0.rem_euclid(values.len() as i128) as usize;
             return Ok(values[at].clone());
         }
+
         let same = match &state.changed {
             Some(last) if last.len() == values.len() => {
                 let mut pairs = last.iter().zip(&values);
@@ -548,6 +563,7 @@ impl Interpreter {
                     }
                     return operators::slice(&object, &bounds);
                 }
+
                 let index = self.eval(index, scope)?;
                 self.item(&object, &index)
             }
@@ -646,6 +662,7 @@ impl Interpreter {
         if let Some(list) = &arguments.list {
             values.positional.extend(self.eval(list, scope)?.items()?);
         }
+
         if let Some(dict) = &arguments.dict {
             let dict = self.eval(dict, scope)?;
             let Value::Dict(dict) = &dict else {
@@ -666,6 +683,7 @@ impl Interpreter {
                 values.named.push((name.to_owned(), value.clone()));
             }
         }
+
         Ok(values)
     }
 
@@ -710,6 +728,7 @@ impl Interpreter {
                 let Some(iterable) = iterable else {
                     return Err(Error::failed("loop() needs the items to loop over"));
                 };
+
                 let def = Arc::clone(&state.borrow().def);
                 let scope = Rc::clone(&state.borrow().scope);
                 let depth = state.borrow().depth0 + 1;
@@ -718,6 +737,7 @@ impl Interpreter {
                         "only a loop with the marker `recursive` can be called",
                     ));
                 }
+
                 let run = |this: &mut Interpreter| this.for_loop(&def, &iterable, &scope, depth);
                 self.deeper(|this| this.captured(run)).map(Value::from)
             }
@@ -751,6 +771,7 @@ impl Interpreter {
             let at = named.iter().position(|(name, _)| name == parameter)?;
             Some(named.remove(at).1)
         };
+
         // Defaults are evaluated last, so a parameter without an argument is undefined until then.
         let mut given = positional.into_iter();
         let mut missing = vec![];
@@ -765,10 +786,12 @@ impl Interpreter {
                 || Value::undefined(format!("parameter '{parameter}' was not provided"));
             scope.set(parameter, value.unwrap_or_else(undefined));
         }
+
         if def.uses.caller && !caller_found {
             let caller = take("caller").unwrap_or_else(|| Value::undefined("no caller defined"));
             scope.set("caller", caller);
         }
+
         if def.uses.kwargs {
             let entries = named.drain(..).map(|(name, value)| (name.into(), value));
             scope.set("kwargs", Value::Dict(Rc::new(Dict::new(entries.collect()))));
@@ -777,6 +800,7 @@ impl Interpreter {
                 "macro '{name}' takes no keyword argument '{unknown}'"
             )));
         }
+
         let rest: Vec<Value> = given.collect();
         if def.uses.varargs {
             scope.set("varargs", Value::tuple(rest));
@@ -786,6 +810,7 @@ impl Interpreter {
                 "macro '{name}' takes not more than {most} argument(s)"
             )));
         }
+
         // A default sees the parameters in front of it.
         let first_default = def.parameters.len() - def.defaults.len();
         for i in missing {
@@ -797,6 +822,7 @@ impl Interpreter {
                 scope.set(&def.parameters[i], value);
             }
         }
+
         self.captured(|this| this.frame(&def.frame, &scope).map(drop))
             .map(Value::from)
     }
@@ -865,11 +891,13 @@ impl Host for Interpreter {
         if let Some(item) = operators::item(object, index) {
             return Ok(item);
         }
+
         if let Some(name) = index.as_str()
             && let Some(value) = self.own_attribute(object, name)?
         {
             return Ok(value);
         }
+
         Ok(Value::undefined(format!(
             "a {} has no item {}",
             object.type_name(),

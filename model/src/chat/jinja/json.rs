@@ -86,12 +86,14 @@ impl Style {
                 "a value is nested more than {DEEPEST_VALUE} deep"
             )));
         }
+
         if to.len() > LONGEST {
             return Err(Error::failed(format!(
                 "a text is longer than {} MiB",
                 LONGEST >> 20
             )));
         }
+
         match value {
             Value::None => to.push_str("null"),
             Value::Bool(value) => to.push_str(if *value { "true" } else { "false" }),
@@ -118,9 +120,11 @@ impl Style {
                     to.push_str(&self.separators[1]);
                     self.write(host, value, level + 1, to)?;
                 }
+
                 if !entries.is_empty() {
                     self.line(level, to);
                 }
+
                 to.push('}');
             }
             Value::Undefined(reason) => {
@@ -133,6 +137,7 @@ impl Style {
                 )));
             }
         }
+
         Ok(())
     }
 
@@ -142,6 +147,7 @@ impl Style {
         if self.sorted {
             value::sort(&mut entries, |(key, _)| key.clone())?;
         }
+
         let named = entries.into_iter().map(|(key, value)| {
             let name = match &key {
                 Value::String(text) | Value::Markup(text) => text.to_string(),

@@ -58,6 +58,7 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Placed>, Error> {
     while lexer.at < text.len() {
         lexer.root()?;
     }
+
     let end = (lexer.line, Token::End);
     lexer.tokens.push(end);
     Ok(lexer.tokens)
@@ -155,6 +156,7 @@ impl Lexer<'_> {
             self.advance(rest.len());
             return Ok(());
         };
+
         let kind = rest.as_bytes()[open + 1];
         let after = &rest[open + 2..];
         let sign = sign(after);
@@ -169,6 +171,7 @@ impl Lexer<'_> {
             let token = Token::Data(text.to_owned());
             self.push(token);
         }
+
         self.advance(open);
         if kind == b'%'
             && let Some(len) = raw_begin(marked)
@@ -176,6 +179,7 @@ impl Lexer<'_> {
             self.advance(2 + after.len() - marked.len() + len);
             return self.raw();
         }
+
         self.advance(2 + after.len() - marked.len());
         match kind {
             b'#' => self.comment(),
@@ -249,6 +253,7 @@ impl Lexer<'_> {
             let Some(c) = rest.chars().next() else {
                 return Ok(());
             };
+
             // Inside brackets, `}}` closes two dictionaries and not the tag.
             if brackets.is_empty()
                 && let Some(len) = self.end_of_tag(rest, close)
@@ -257,6 +262,7 @@ impl Lexer<'_> {
                 self.advance(len);
                 return Ok(());
             }
+
             if is_space(c) {
                 self.advance(space(rest));
             } else if c.is_ascii_digit() {
@@ -293,6 +299,7 @@ impl Lexer<'_> {
         let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) else {
             return Err(self.error(format!("unexpected character {c:?}")));
         };
+
         match c {
             '(' => brackets.push(')'),
             '[' => brackets.push(']'),
@@ -302,6 +309,7 @@ impl Lexer<'_> {
             }
             _ => {}
         }
+
         self.push(Token::Sign(sign));
         self.advance(sign.len());
         Ok(())
@@ -318,6 +326,7 @@ impl Lexer<'_> {
         let Some(end) = end else {
             return Err(self.error("a string has no closing quote"));
         };
+
         let text = escapes::decode(&rest[1..1 + end]).map_err(|problem| self.error(problem))?;
         self.push(Token::String(text));
         self.advance(end + 2);
@@ -338,6 +347,7 @@ impl Lexer<'_> {
             self.advance(len);
             return Ok(());
         }
+
         let (radix, len) = integer(rest);
         let digits = rest[..len].replace('_', "");
         let plain = if radix == 10 { &*digits } else { &digits[2..] };
@@ -361,6 +371,7 @@ fn digits(text: &str, radix: u32) -> usize {
     while digit(at) || at > 0 && bytes.get(at) == Some(&b'_') && digit(at + 1) {
         at += 1;
     }
+
     at
 }
 
@@ -376,6 +387,7 @@ fn float(text: &str) -> Option<usize> {
     if fraction > 0 {
         len += 1 + fraction;
     }
+
     let exponent = text[len..].strip_prefix(['e', 'E']).map_or(0, |rest| {
         let sign = usize::from(rest.starts_with(['+', '-']));
         let digits = digits(&rest[sign..], 10);

@@ -119,18 +119,21 @@ pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
                 name.to_owned(),
             )))));
         }
+
         if unsupported.contains(&name) {
             let kind = object.type_name();
             return Err(Error::failed(format!(
                 "the attribute `{name}` of a {kind} is not supported"
             )));
         }
+
         if hidden.contains(&name) {
             let kind = object.type_name();
             return Ok(Some(Value::undefined(format!(
                 "access to the attribute `{name}` of a {kind} is unsafe"
             ))));
         }
+
         Ok(None)
     };
     match object {
@@ -250,12 +253,14 @@ fn positional(name: &str, arguments: Arguments, least: usize, most: usize) -> Ru
             "{name}() takes no keyword arguments"
         )));
     }
+
     let found = arguments.positional.len();
     if found < least || found > most {
         return Err(Error::failed(format!(
             "{name}() takes {least} to {most} arguments, not {found}"
         )));
     }
+
     Ok(arguments.positional)
 }
 
@@ -306,6 +311,7 @@ fn part<'a>(name: &str, text: &'a str, bounds: &[Value]) -> Run<Option<(usize, &
     if start > end {
         return Ok(None);
     }
+
     let byte = |at: i128| {
         text.char_indices()
             .nth(at as usize)
@@ -321,6 +327,7 @@ fn found(name: &str, text: &str, arguments: Arguments) -> Run<Option<usize>> {
     let Some((start, part)) = part(name, text, &values[1..])? else {
         return Ok(None);
     };
+
     let at = if name.starts_with('r') {
         part.rfind(what)
     } else {
@@ -347,6 +354,7 @@ fn has_affix(name: &str, text: &str, arguments: Arguments) -> Run<bool> {
             return Ok(true);
         }
     }
+
     Ok(false)
 }
 
@@ -382,6 +390,7 @@ fn split(name: &str, text: &str, arguments: Arguments) -> Run<Value> {
             if separator.is_empty() {
                 return Err(Error::failed("empty separator"));
             }
+
             let count = most.saturating_add(1);
             match name {
                 "rsplit" => {
@@ -412,6 +421,7 @@ fn words(text: &str, most: usize) -> Vec<&str> {
         words.push(&rest[..at]);
         rest = rest[at..].trim_start_matches(is_space);
     }
+
     words
 }
 
@@ -429,6 +439,7 @@ fn words_from_right(text: &str, most: usize) -> Vec<&str> {
         words.push(&rest[at + width..]);
         rest = rest[..at].trim_end_matches(is_space);
     }
+
     words.reverse();
     words
 }
@@ -445,6 +456,7 @@ fn aligned(host: &mut dyn Host, name: &str, text: &str, arguments: Arguments) ->
             "The fill character must be exactly one character long",
         ));
     }
+
     let width = usize::try_from(width).unwrap_or(usize::MAX);
     host.pay_text(width.saturating_mul(fill.len()))?;
     let len = text.chars().count();
@@ -464,6 +476,7 @@ fn replace(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> 
     let (Some(old), Some(new)) = (old, new) else {
         return Err(Error::failed("replace() needs two strings"));
     };
+
     let count = count.map_or(Ok(-1), |count| need_int("replace", &count))?;
     replaced(
         host,
@@ -483,6 +496,7 @@ pub(super) fn replaced(
     count: i128,
 ) -> Run<Value> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
+
     // The length of the result is checked before it is made.
     let places = if old.is_empty() {
         text.chars().count() + 1
@@ -500,6 +514,7 @@ fn translate(text: &str, arguments: Arguments) -> Run<Value> {
     let Value::Dict(table) = &values[0] else {
         return Err(Error::failed("translate() is supported with a dict only"));
     };
+
     let mut out = String::new();
     for c in text.chars() {
         match table.get(&Value::Int(u32::from(c).into())) {
@@ -516,6 +531,7 @@ fn translate(text: &str, arguments: Arguments) -> Run<Value> {
             },
         }
     }
+
     Ok(out.into())
 }
 
@@ -549,9 +565,11 @@ fn maketrans(arguments: Arguments) -> Run<Value> {
                     "the first two maketrans arguments must have equal length",
                 ));
             }
+
             for (from, to) in from.chars().zip(to.chars()) {
                 table.insert(code(from), code(to));
             }
+
             for removed in rest {
                 for c in need_str("maketrans", removed)?.chars() {
                     table.insert(code(c), Value::None);
@@ -560,6 +578,7 @@ fn maketrans(arguments: Arguments) -> Run<Value> {
         }
         _ => return Err(Error::failed("maketrans() needs a dict or two strings")),
     }
+
     Ok(Value::Dict(Rc::new(table)))
 }
 
@@ -589,6 +608,7 @@ fn expandtabs(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Valu
             }
         }
     }
+
     Ok(out.into())
 }
 
@@ -599,6 +619,7 @@ fn partition(name: &str, text: &str, arguments: Arguments) -> Run<Value> {
     if separator.is_empty() {
         return Err(Error::failed("empty separator"));
     }
+
     let parts = match name {
         "partition" => match text.split_once(separator) {
             Some((before, after)) => [before, separator, after],
@@ -624,6 +645,7 @@ pub(super) fn joined(host: &mut dyn Host, separator: &str, items: &[Value]) -> R
         };
         texts.push(text);
     }
+
     let between = separator.len().saturating_mul(texts.len());
     host.pay_text(between + texts.iter().map(|text| text.len()).sum::<usize>())?;
     Ok(texts.join(separator).into())
@@ -633,6 +655,7 @@ pub(super) fn joined(host: &mut dyn Host, separator: &str, items: &[Value]) -> R
 fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments) -> Run<Value> {
     host.pay_text(text.len())?;
     let all = |test: fn(char) -> bool| !text.is_empty() && text.chars().all(test);
+
     // Methods with arguments come first, because the others share the check that there are none.
     match name {
         "center" | "ljust" | "rjust" => return aligned(host, name, text, arguments),
@@ -662,6 +685,7 @@ fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments
             let Value::Dict(dict) = &values[0] else {
                 return Err(Error::failed("format_map() is supported with a dict only"));
             };
+
             let named = dict.entries().iter();
             let named =
                 named.filter_map(|(key, value)| Some((key.as_str()?.to_owned(), value.clone())));
@@ -711,6 +735,7 @@ fn string(host: &mut dyn Host, text: &Arc<str>, name: &str, arguments: Arguments
         }
         _ => {}
     }
+
     positional(name, arguments, 0, 0)?;
     Ok(match name {
         "capitalize" => text::capitalize(text).into(),
@@ -761,6 +786,7 @@ fn is_title(text: &str) -> bool {
         in_word = text::is_cased(c);
         any |= in_word;
     }
+
     any
 }
 
@@ -772,6 +798,7 @@ fn dict_method(dict: &Rc<Dict>, name: &str, arguments: Arguments) -> Run<Value> 
         let default = || values.get(1).cloned().unwrap_or(Value::None);
         return Ok(dict.get(&values[0]).cloned().unwrap_or_else(default));
     }
+
     positional(name, arguments, 0, 0)?;
     let view = |view| Ok(Value::View(Rc::clone(dict), view));
     match name {
@@ -814,6 +841,7 @@ fn list(object: &Value, items: &[Value], name: &str, arguments: Arguments) -> Ru
                     return Ok(Value::Int(at));
                 }
             }
+
             Err(Error::failed(format!(
                 "{} is not in list",
                 values[0].repr()?

@@ -92,6 +92,7 @@ impl Template {
         if !self.marks_replies() {
             return Ok(self.run(inputs, Replies::Unmarked)?.0);
         }
+
         let (text, captured) = self.run(inputs, Replies::Marked)?;
         if captured {
             // The template may have changed a text with marks in it, for example by its length.
@@ -102,6 +103,7 @@ impl Template {
                 ));
             }
         }
+
         Ok(text)
     }
 

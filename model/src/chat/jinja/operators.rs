@@ -57,12 +57,14 @@ pub(super) fn binary(
     {
         return format::percent(host, text, right);
     }
+
     if let (Some(a), Some(b)) = (left.as_int(), right.as_int()) {
         return integers(operator, a, b);
     }
     if let (Some(a), Some(b)) = (left.as_float(), right.as_float()) {
         return floats(operator, a, b);
     }
+
     match operator {
         Operator::Add => match (left, right) {
             (Value::String(a), Value::String(b)) => {
@@ -179,6 +181,7 @@ fn quotient(a: i128, b: i128) -> Run<Value> {
     if a % b == 0 {
         return Ok(Value::Float((a / b) as f64));
     }
+
     Err(Error::failed(
         "dividing whole numbers beyond 2^53 is not supported",
     ))
@@ -221,6 +224,7 @@ fn divided(a: f64, b: f64) -> (f64, f64) {
     } else {
         rest = 0f64.copysign(b);
     }
+
     let floor = if quotient != 0.0 {
         let floor = quotient.floor();
         if quotient - floor > 0.5 {
@@ -367,6 +371,7 @@ pub(super) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
     if let Value::Undefined(reason) = object {
         return Err(Error::undefined(reason));
     }
+
     let mut numbers = [None; 3];
     for (number, bound) in numbers.iter_mut().zip(bounds) {
         match bound {
@@ -381,11 +386,13 @@ pub(super) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
             },
         }
     }
+
     let [start, stop, step] = numbers;
     let step = step.unwrap_or(1);
     if step == 0 {
         return Err(Error::failed("the step of a slice cannot be zero"));
     }
+
     let picked = |len: usize| {
         let len = len as i128;
         let (lowest, highest) = if step > 0 { (0, len) } else { (-1, len - 1) };

@@ -236,12 +236,14 @@ impl Parser {
         let frame = self.frame(end)?;
         self.loops = loops;
         let uses = self.uses.pop().unwrap_or_default();
+
         // A macro within a macro belongs to the text of both, as Jinja sees it.
         if let Some(outer) = self.uses.last_mut() {
             outer.caller |= uses.caller;
             outer.varargs |= uses.varargs;
             outer.kwargs |= uses.kwargs;
         }
+
         Ok((frame, uses))
     }
 
@@ -268,6 +270,7 @@ impl Parser {
             "block" => self.block(),
             "generation" => {
                 self.marks_replies = true;
+
                 // The tag makes a call of its body, which is a function.
                 let (frame, uses) = self.function("endgeneration")?;
                 let def = MacroDef {
@@ -305,6 +308,7 @@ impl Parser {
         if !self.skip_name("in") {
             return self.unexpected("`in`");
         }
+
         // An `if` after the items begins the test of the loop.
         let iter = self.tuple(Form::Plain, &["recursive"])?;
         let test = if self.skip_name("if") {
@@ -328,6 +332,7 @@ impl Parser {
         if assigns(&target, "loop") {
             return self.error("the variable `loop` cannot be the target of a loop");
         }
+
         Ok(StmtKind::For(Arc::new(ForLoop {
             target,
             iter,
@@ -366,6 +371,7 @@ impl Parser {
             let value = self.tuple(Form::Conditional, &[])?;
             return Ok(StmtKind::Set(target, value));
         }
+
         let filter = if self.is_sign("|") {
             self.next();
             let filter = self.filter(None)?;
@@ -392,6 +398,7 @@ impl Parser {
             self.expect_sign("=")?;
             bindings.push((target, self.expression()?));
         }
+
         let frame = self.frame("endwith")?;
         Ok(StmtKind::With { bindings, frame })
     }
@@ -405,6 +412,7 @@ impl Parser {
             if !parameters.is_empty() {
                 self.expect_sign(",")?;
             }
+
             let name = self.name()?;
             if matches!(
                 &*name,
@@ -412,6 +420,7 @@ impl Parser {
             ) {
                 return self.error(format!("`{name}` cannot be a parameter"));
             }
+
             if self.skip_sign("=") {
                 defaults.push(self.expression()?);
             } else if !defaults.is_empty() {
@@ -420,11 +429,14 @@ impl Parser {
                 // Only a call block passes it, so other calls of the macro would fail.
                 return self.error("the parameter `caller` needs a default");
             }
+
             if parameters.contains(&name) {
                 return self.error(format!("two parameters are called `{name}`"));
             }
+
             parameters.push(name);
         }
+
         self.expect_sign(")")?;
         Ok((parameters, defaults))
     }
@@ -455,6 +467,7 @@ impl Parser {
         if !matches!(call.kind, ExprKind::Call(..)) {
             return self.error("{% call %} needs a call of a macro");
         }
+
         let (frame, uses) = self.function("endcall")?;
         let uses = without(uses, &parameters);
         let body = Arc::new(MacroDef {
@@ -485,12 +498,15 @@ impl Parser {
         if self.blocks.contains(&name) {
             return self.error(format!("the block `{name}` is defined twice"));
         }
+
         let scoped = self.skip_name("scoped");
         if self.is_name("required") {
             return self
                 .error("a required block has no body, and there is no other template with one");
         }
+
         self.blocks.push(name.clone());
+
         // Jinja compiles a block into a function, which cannot leave a loop around it.
         let loops = std::mem::take(&mut self.loops);
         let frame = self.frame("endblock")?;
@@ -512,16 +528,20 @@ impl Parser {
             if !targets.is_empty() {
                 self.expect_sign(",")?;
             }
+
             // A comma may follow the last target.
             if self.is_tuple_end(ends) || self.is_sign("=") && is_tuple {
                 break;
             }
+
             targets.push(self.target_item(attributes)?);
             if !self.is_sign(",") {
                 break;
             }
+
             is_tuple = true;
         }
+
         match targets.pop() {
             Some(target) if !is_tuple => Ok(target),
             Some(target) => {
@@ -539,6 +559,7 @@ impl Parser {
             self.expect_sign(")")?;
             return Ok(target);
         }
+
         let name = self.name()?;
         if matches!(
             &*name,
@@ -546,10 +567,12 @@ impl Parser {
         ) {
             return self.error(format!("`{name}` cannot be assigned to"));
         }
+
         if attributes == Attributes::Allowed && self.skip_sign(".") {
             let attribute = self.name()?;
             return Ok(Target::Attribute(name, attribute));
         }
+
         Ok(Target::Name(name))
     }
 
@@ -574,12 +597,15 @@ impl Parser {
             if self.is_tuple_end(ends) {
                 break;
             }
+
             items.push(self.expression_of(form)?);
             if !self.is_sign(",") {
                 break;
             }
+
             is_tuple = true;
         }
+
         match items.pop() {
             Some(item) if !is_tuple => Ok(item),
             Some(item) => {
@@ -629,6 +655,7 @@ impl Parser {
                 },
             )?;
         }
+
         self.depth = start;
         Ok(value)
     }
@@ -704,9 +731,11 @@ impl Parser {
             self.next();
             rest.push((comparison, self.sum()?));
         }
+
         if rest.is_empty() {
             return Ok(first);
         }
+
         Ok(Expr {
             line,
             kind: ExprKind::Compare(Box::new(first), rest),
@@ -730,6 +759,7 @@ impl Parser {
                 ExprKind::Binary(*operator, Box::new(left), Box::new(right)),
             )?;
         }
+
         self.depth = start;
         Ok(left)
     }
@@ -747,6 +777,7 @@ impl Parser {
         while self.skip_sign("~") {
             parts.push(self.product()?);
         }
+
         match (parts.len(), parts.pop()) {
             (1, Some(part)) => Ok(part),
             (_, last) => {
@@ -857,6 +888,7 @@ impl Parser {
                         break;
                     }
                 }
+
                 self.expect_sign("}")?;
                 ExprKind::Dict(entries)
             }
@@ -917,6 +949,7 @@ impl Parser {
             }
             items.push(self.subscript_item()?);
         }
+
         self.expect_sign("]")?;
         match (items.len(), items.pop()) {
             (1, Some(item)) => Ok(item),
@@ -944,6 +977,7 @@ impl Parser {
                 None => self.unexpected("an index"),
             };
         }
+
         let ends = |parser: &Parser| [":", "]", ","].iter().any(|sign| parser.is_sign(sign));
         let stop = if ends(self) {
             None
@@ -1004,6 +1038,7 @@ impl Parser {
                 self.expect_sign(",")?;
             }
         }
+
         self.expect_sign(")")?;
         Ok(arguments)
     }
@@ -1041,6 +1076,7 @@ impl Parser {
         if self.conditions == 0 && !is_filter(&name) {
             return self.error(format!("no filter is named `{name}`"));
         }
+
         let arguments = if self.is_sign("(") {
             self.call_arguments()?
         } else {
@@ -1057,6 +1093,7 @@ impl Parser {
         if self.conditions == 0 && !is_test(&name) {
             return self.error(format!("no test is named `{name}`"));
         }
+
         // One argument may follow without parentheses, for example `x is divisibleby 3`.
         let begins_argument = match self.token() {
             Token::Name(name) => !matches!(&**name, "else" | "or" | "and"),

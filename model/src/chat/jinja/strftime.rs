@@ -72,6 +72,7 @@ impl Date {
     fn iso_week(self) -> (i32, i32) {
         let monday_based = (self.weekday() + 6) % 7;
         let week = (self.day_of_year() - monday_based + 10) / 7;
+
         // A year has 53 weeks if it begins or ends on a Thursday. A leap year that begins on a
         // Wednesday ends on one.
         let weeks = |year: i32| {
@@ -151,6 +152,7 @@ pub(super) fn format(format: &str, date: Date) -> Result<String, String> {
             return Err("the text is too long".to_owned());
         }
     }
+
     out += rest;
     Ok(out)
 }
@@ -164,6 +166,7 @@ fn directive(text: &str, date: Date, out: &mut String) -> Result<usize, String> 
             return Ok(known.len());
         }
     }
+
     let mut style = Style::default();
     let mut at = 1;
     let bytes = text.as_bytes();
@@ -176,6 +179,7 @@ fn directive(text: &str, date: Date, out: &mut String) -> Result<usize, String> 
         }
         at += 1;
     }
+
     while let Some(digit) = bytes.get(at).filter(|byte| byte.is_ascii_digit()) {
         style.width = style.width * 10 + usize::from(digit - b'0');
         if style.width > 1000 {
@@ -183,20 +187,24 @@ fn directive(text: &str, date: Date, out: &mut String) -> Result<usize, String> 
         }
         at += 1;
     }
+
     // `E` and `O` ask for other calendars and digits, which the C locale does not have.
     if matches!(bytes.get(at), Some(b'E' | b'O')) {
         at += 1;
     }
+
     let Some(letter) = text[at..].chars().next() else {
         // glibc writes an unfinished directive as it is.
         out.push_str(text);
         return Ok(text.len());
     };
+
     let len = at + letter.len_utf8();
     match value(letter, style, date)? {
         Some(value) => out.push_str(&value),
         None => out.push_str(&text[..len]),
     }
+
     Ok(len)
 }
 

@@ -141,12 +141,14 @@ impl<'p> Symbols<'p> {
         let Some(((test, body), rest)) = branches.split_first() else {
             return;
         };
+
         self.expr(test);
         let visited = |statements: &Body| {
             let mut branch = self.clone();
             branch.statements(statements);
             branch
         };
+
         // Jinja nests `elif` in the branch of `else`, so each further branch is a condition inside.
         let first = visited(body);
         let last = visited(otherwise);
@@ -154,6 +156,7 @@ impl<'p> Symbols<'p> {
         for branch in rest {
             middle.condition(std::slice::from_ref(branch), &vec![]);
         }
+
         let branches = [first, middle, last];
         let mut stores: BTreeSet<String> = branches
             .iter()
@@ -164,6 +167,7 @@ impl<'p> Symbols<'p> {
             self.uses.extend(branch.uses);
             self.stores.extend(branch.stores);
         }
+
         self.uses
             .extend(stores.into_iter().map(|name| (name, FirstUse::Read)));
     }

@@ -35,6 +35,7 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<b
         let other = other.ok_or_else(|| Error::failed(format!("{what} needs an argument")))?;
         return operators::compare(comparison, value, &other);
     }
+
     match name {
         "divisibleby" => {
             let [number] = arguments.bind(&what, ["num"])?;
@@ -50,11 +51,13 @@ pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<b
         }
         _ => {}
     }
+
     let [] = arguments.bind(&what, [])?;
     let parity = |wanted: f64| match remainder(value, Some(&Value::Int(2)))? {
         Some(rest) => Ok(rest == wanted),
         None => Err(Error::failed(format!("{what} needs a number"))),
     };
+
     // Jinja converts the value to a string first.
     let cased = |has: fn(char) -> bool, lacks: fn(char) -> bool| {
         let text = value.text()?;
@@ -129,6 +132,7 @@ fn remainder(value: &Value, number: Option<&Value>) -> Result<Option<f64>, Error
     let Some(number) = number else {
         return Ok(None);
     };
+
     if let (Some(a), Some(b)) = (value.as_int(), number.as_int()) {
         return match a.checked_rem_euclid(b) {
             Some(rest) if rest != 0 && b < 0 => Ok(Some((rest + b) as f64)),
@@ -136,6 +140,7 @@ fn remainder(value: &Value, number: Option<&Value>) -> Result<Option<f64>, Error
             None => Err(Error::failed("division by zero")),
         };
     }
+
     match (value.as_float(), number.as_float()) {
         (Some(_), Some(0.0)) => Err(Error::failed("division by zero")),
         (Some(a), Some(b)) => {

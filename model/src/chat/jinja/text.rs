@@ -307,6 +307,7 @@ pub(super) fn title(text: &str) -> String {
         }
         in_word = is_cased(c);
     }
+
     out
 }
 
@@ -365,9 +366,11 @@ pub(super) fn lines(text: &str, keep_ends: Ends) -> Vec<&str> {
         });
         rest = &rest[at + width..];
     }
+
     if !rest.is_empty() {
         lines.push(rest);
     }
+
     lines
 }
 
@@ -403,6 +406,7 @@ pub(super) fn quoted(text: &str) -> String {
             c => out += &escaped(c),
         }
     }
+
     out.push(quote);
     out
 }
@@ -427,6 +431,7 @@ pub(super) fn float(x: f64) -> String {
     if x == 0.0 || (1e-4..1e16).contains(&x.abs()) {
         return format!("{x:?}");
     }
+
     exponential(&format!("{x:e}"), 'e')
 }
 

@@ -440,9 +440,11 @@ impl Value {
                 "a value is nested more than {DEEPEST_VALUE} deep"
             )));
         }
+
         if out.len() > LONGEST {
             return Err(Error::failed("the text of a value is too long"));
         }
+
         match self {
             Value::Undefined(_) => out.push_str("Undefined"),
             Value::None => out.push_str("None"),
@@ -503,6 +505,7 @@ impl Value {
                 )));
             }
         }
+
         Ok(())
     }
 }
@@ -537,6 +540,7 @@ fn write_dict(out: &mut String, dict: &Dict, depth: usize) -> Result<(), Error> 
         out.push_str(": ");
         value.write_repr(out, depth + 1)?;
     }
+
     out.push('}');
     Ok(())
 }
@@ -546,6 +550,7 @@ fn compare_int_float(int: i128, float: f64) -> Option<Ordering> {
     if float.is_nan() {
         return None;
     }
+
     // Floats from 2^127 on are greater than every integer here.
     if float >= 2f64.powi(127) {
         return Some(Ordering::Less);
@@ -553,6 +558,7 @@ fn compare_int_float(int: i128, float: f64) -> Option<Ordering> {
     if float < -(2f64.powi(127)) {
         return Some(Ordering::Greater);
     }
+
     let whole = float.trunc();
     match int.cmp(&(whole as i128)) {
         Ordering::Equal => 0.0.partial_cmp(&(float - whole)),
@@ -595,9 +601,11 @@ pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
             "values are compared that are nested more than {DEEPEST_VALUE} deep"
         )));
     }
+
     if let Some(order) = compare_numbers(a, b) {
         return Ok(order == NumberOrder::Ordered(Ordering::Equal));
     }
+
     let all = |a: &[Value], b: &[Value]| {
         if a.len() != b.len() {
             return Ok(false);

@@ -53,5 +53,6 @@ pub(crate) fn check(config: NamedObject<'_>) -> Result<(), Problem> {
             return keys.wrong(key, format!("{named}{instead}"));
         }
     }
+
     Ok(())
 }

@@ -41,6 +41,7 @@ pub(crate) fn read(values: &Map<String, Value>) -> Result<ForwardConfig, Problem
             format!("a multiple of num_key_value_heads ({kv_heads})"),
         );
     }
+
     let head_dim = head_dim(keys, architecture, hidden, heads)?;
     let context = keys.required("max_position_embeddings")?;
     let (rope, rope_factors) = rope::read(keys, head_dim, context)?;
@@ -119,12 +120,14 @@ fn head_dim(
             "an even number, of whose elements pairs are rotated",
         );
     }
+
     if heads > MAX_SIZE / head_dim {
         return keys.wrong(
             "num_attention_heads",
             format!("at most {MAX_SIZE} elements in all heads of {head_dim}"),
         );
     }
+
     Ok(head_dim)
 }
 

@@ -45,6 +45,7 @@ pub(crate) fn read(
             supported,
         });
     };
+
     if let Some(stray) = keys
         .values
         .keys()
@@ -60,6 +61,7 @@ pub(crate) fn read(
             why,
         });
     }
+
     for of in [config, keys] {
         if of
             .positive("partial_rotary_factor")?
@@ -71,6 +73,7 @@ pub(crate) fn read(
             );
         }
     }
+
     let theta = keys
         .positive("rope_theta")?
         .or(config.positive("rope_theta")?);
@@ -136,6 +139,7 @@ fn llama3(keys: NamedObject<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
             format!("a number above low_freq_factor ({low})"),
         );
     }
+
     let divisor = |revolutions: f64| {
         let wave = 1.0 / revolutions;
         match wave {
@@ -163,6 +167,7 @@ fn yarn(keys: NamedObject<'_>, rope: Rope, context: u32) -> Result<Rope, Problem
             "true: bounds between two pairs are not supported",
         );
     }
+
     let factor = factor(keys)?;
     let scaling = Scaling::Yarn(Yarn {
         factor,

@@ -130,6 +130,7 @@ pub(crate) fn check(
     if component.is_null() {
         return Ok(());
     }
+
     let Some((kind, keys)) = known(component) else {
         let kind = component
             .get("type")
@@ -139,6 +140,7 @@ pub(crate) fn check(
             kind,
         });
     };
+
     let object = component
         .as_object()
         .into_iter()
@@ -158,6 +160,7 @@ pub(crate) fn check(
         }
         return Ok(());
     }
+
     step(part, kind, component, vocab)
 }
 
@@ -211,6 +214,7 @@ fn template(step: &Value, vocab: u32) -> Option<String> {
     if texts != ["A"] {
         return Some("has not the text, $A, once and nothing else of texts".to_owned());
     }
+
     let names = pieces
         .iter()
         .filter_map(|piece| piece.get("SpecialToken")?.get("id")?.as_str());

@@ -119,12 +119,14 @@ impl TokenizerFile {
                     second: String::from(text),
                 });
             }
+
             *slot = (text, kind);
             Ok(())
         };
         for (text, id) in self.listed()? {
             set(id, text, NORMAL)?;
         }
+
         for Added {
             id,
             content,
@@ -139,6 +141,7 @@ impl TokenizerFile {
                 if control { CONTROL } else { USER_DEFINED },
             )?;
         }
+
         Ok(tokens)
     }
 
@@ -171,6 +174,7 @@ impl TokenizerFile {
         if self.model.dropout.is_some_and(|share| share != 0.0) {
             return Err(Fault::Dropout);
         }
+
         if let Some(value) = self
             .model
             .continuing_subword_prefix
@@ -182,6 +186,7 @@ impl TokenizerFile {
                 value,
             });
         }
+
         let mut seen = HashMap::new();
         for added in &self.added_tokens {
             if seen
@@ -191,6 +196,7 @@ impl TokenizerFile {
                 return Err(Fault::AddedTwice(added.content.clone()));
             }
         }
+
         Ok(spare
             .into_iter()
             .map(|key| format!("the key {key} is not known, and left out"))
@@ -205,6 +211,7 @@ impl TokenizerFile {
             return read::check_lengths(tokens.iter().map(|(text, _)| *text))
                 .map(|()| (spelled, None));
         }
+
         let ids: HashMap<&str, u32> = (0..)
             .zip(tokens)
             .map(|(id, (text, _))| (*text, id))
@@ -220,6 +227,7 @@ impl TokenizerFile {
         if self.model.merges.is_empty() {
             return Err(Fault::NoMerges("model.merges"));
         }
+
         // The first line of older files says the version.
         let version = |merge: &&MergeRule| match merge {
             MergeRule::Line(line) => line.starts_with("#version"),

@@ -26,6 +26,7 @@ pub(crate) fn problem(pattern: &Value, replaced: bool) -> Option<String> {
     if let Some(text) = pattern["String"].as_str() {
         return empty.filter(|_| text.is_empty());
     }
+
     // One that is no expression is refused by the library, with the reason.
     let text = pattern["Regex"].as_str()?;
     let regex = Expression::new(text).ok()?;
@@ -50,6 +51,7 @@ fn differs(text: &str) -> Option<&'static str> {
             ScanStep::Differs(problem) => return Some(problem),
         }
     }
+
     let folds = |part: &str| {
         let lower = part.to_lowercase();
         !part.is_ascii()
@@ -124,6 +126,7 @@ impl Scan<'_> {
         let Some(c) = self.rest.chars().next() else {
             return ScanStep::End;
         };
+
         self.rest = &self.rest[c.len_utf8()..];
         let problem = match c {
             '\\' => self.escape(),
@@ -212,6 +215,7 @@ mod tests {
         for (text, problem) in cases {
             assert_eq!(differs(text), Some(problem), "{text}");
         }
+
         let same = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|[]^$-]{2,3}?|\\$\\^|[\\b~]|\
                     ss|é|(?<n>a)|(?<!m)a|l++|\\s+(?!\\S)|[a-z&&[^l]]|x{y}+";
         assert_eq!(differs(same), None);

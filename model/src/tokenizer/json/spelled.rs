@@ -60,6 +60,7 @@ impl Spelled {
                 None => Ok(Spelled::Bytes),
             };
         }
+
         Chain::default().all(&chain)
     }
 
@@ -122,6 +123,7 @@ impl Chain {
         if !self.spaces {
             return Err(Fault::Decoder("makes no spaces of U+2581".to_owned()));
         }
+
         Ok(Spelled::Spaces {
             prefix: self.prefix.unwrap_or(Prefix::None),
             bytes: self.bytes,

@@ -38,6 +38,7 @@ pub(crate) fn read(
             fault: Box::new(Fault::NoFile),
         });
     };
+
     let file = parse(&bytes).map_err(|fault| Error::Folder {
         path: path.clone(),
         fault: Box::new(fault),
@@ -51,6 +52,7 @@ pub(crate) fn read(
     let (bos, warning) = bos(&encoder, settings.as_ref(), vocab).map_err(fault)?;
     let eos = eos(&encoder, settings.unwrap_or_default(), config, vocab).map_err(fault)?;
     let mut encoder = encoder;
+
     // The tokens that it adds are known now. It would also remove white space from the offsets of
     // tokens.
     encoder.with_post_processor(None::<PostProcessorWrapper>);

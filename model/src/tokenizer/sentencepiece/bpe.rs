@@ -51,6 +51,7 @@ pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
     while let Some(pair) = merger.heap.pop() {
         merger.merge(&pair);
     }
+
     let whole = merger
         .symbols
         .iter()
@@ -77,6 +78,7 @@ impl Merger<'_> {
         if left == NONE || right == NONE {
             return;
         }
+
         let range = self.symbols[left].range.start..self.symbols[right].range.end;
         let text = &self.text[range.clone()];
         let Some(piece) = self.model.pieces.get(text) else {
@@ -85,6 +87,7 @@ impl Merger<'_> {
         if piece.unused {
             self.parts.insert(text, self.symbols[left].range.len());
         }
+
         self.heap.push(MergePair {
             score: piece.score,
             left,
@@ -101,6 +104,7 @@ impl Merger<'_> {
         if a.is_empty() || b.is_empty() || a.len() + b.len() != len {
             return;
         }
+
         let after = self.symbols[right].after;
         self.symbols[left].range.end = b.end;
         self.symbols[left].after = after;
@@ -108,6 +112,7 @@ impl Merger<'_> {
         if let Some(symbol) = self.symbols.get_mut(after) {
             symbol.before = left;
         }
+
         self.propose(self.symbols[left].before, left);
         self.propose(left, after);
     }

@@ -56,6 +56,7 @@ impl Charsmap {
         let Some(root) = self.units.first() else {
             return false;
         };
+
         let mut open = vec![offset(*root)];
         let mut seen = HashSet::new();
         while let Some(base) = open.pop() {
@@ -75,6 +76,7 @@ impl Charsmap {
                 }
             }
         }
+
         true
     }
 
@@ -94,12 +96,15 @@ impl Charsmap {
             if label(unit) != u32::from(byte) {
                 break;
             }
+
             at ^= offset(unit);
+
             // A map may end within a character; a text cannot.
             if has_leaf(unit) && text.is_char_boundary(index + 1) {
                 found = self.replacement(at).map(|text| (text, index + 1));
             }
         }
+
         found
     }
 }

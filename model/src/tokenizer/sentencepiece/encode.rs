@@ -46,6 +46,7 @@ impl SentencePiece {
             if found.start() < end {
                 continue;
             }
+
             self.between(text, end..found.start(), kind, &mut out);
             let token = matcher.tokens[found.pattern().as_usize()];
             end = found.end()
@@ -56,6 +57,7 @@ impl SentencePiece {
                 };
             out.push((token.id, found.start()..end));
         }
+
         self.between(text, end..text.len(), kind, &mut out);
         out
     }
@@ -65,6 +67,7 @@ impl SentencePiece {
         if range.is_empty() {
             return;
         }
+
         let continues = kind == EncoderText::Rest && range.start == 0;
         let spaces = Spaces {
             prefix: self.spaces.prefix && !continues,

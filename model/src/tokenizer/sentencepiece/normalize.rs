@@ -50,6 +50,7 @@ pub(super) fn normalize(text: &str, spaces: Spaces, charsmap: Option<&Charsmap>)
     if spaces.prefix {
         out.push(SPACE, 0..0);
     }
+
     // A U+2581 in the text counts as no space here.
     let (mut at, mut after_space) = (0, true);
     while at < text.len() {
@@ -62,6 +63,7 @@ pub(super) fn normalize(text: &str, spaces: Spaces, charsmap: Option<&Charsmap>)
         }
         at += len;
     }
+
     while spaces.merged && out.pop_space() {}
     out
 }

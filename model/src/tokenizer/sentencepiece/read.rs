@@ -37,6 +37,7 @@ pub(crate) fn read(
     if kind == Segmentation::Unigram {
         check_lengths(pieces.keys().map(|text| &**text))?;
     }
+
     let unknown = tables.id(
         "tokenizer.ggml.unknown_token_id",
         Some(unknown),
@@ -82,6 +83,7 @@ fn pieces(
         if text.is_empty() {
             continue;
         }
+
         if let Some(first) = seen.insert(*text, id) {
             return Err(Fault::Duplicate {
                 first,
@@ -89,6 +91,7 @@ fn pieces(
                 text: (*text).to_owned(),
             });
         }
+
         let score = if *kind == USER_DEFINED { 0.0 } else { *score };
         if matches!(*kind, NORMAL | USER_DEFINED | UNUSED) {
             pieces.insert(
@@ -101,6 +104,7 @@ fn pieces(
             );
         }
     }
+
     Ok(pieces)
 }
 

@@ -49,6 +49,7 @@ pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
             }
         }
     }
+
     path(&best)
 }
 

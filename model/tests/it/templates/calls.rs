@@ -125,16 +125,19 @@ fn hostile_values_yield_no_other_calls() {
         let mut template =
             ChatTemplate::new(&source, vec![("eos_token", "</s>".to_owned())]).unwrap();
         template.set_date(warpwright_model::chat::today());
+
         // A text without quotes is the only kind that can have two readings.
         let unquoted = ["tool_call", "seed", "minimax", "dsml", "gemma", "function"];
         let formats = template.call_formats();
         if !formats.iter().any(|format| unquoted.contains(format)) {
             continue;
         }
+
         for asked in [Asked::Values, Asked::Nothing] {
             let Some(tally) = hostile(&template, &tools, asked, 1, 100) else {
                 continue;
             };
+
             assert!(
                 tally.wrong.is_empty(),
                 "{file:?}: {}",
@@ -147,6 +150,7 @@ fn hostile_values_yield_no_other_calls() {
             templates += 1;
         }
     }
+
     assert!(templates >= 10, "{templates}");
 }
 
@@ -215,6 +219,7 @@ fn a_separator_with_other_white_space_is_reported_if_values_may_contain_it() {
              </parameter>\n</function>\n</tool_call>"
         )
     };
+
     // Without `text`, the call breaks the schema, so the only question is whether `path` is longer.
     let cases = [
         (qwen("\n", "text"), Ok("text")),
@@ -234,6 +239,7 @@ fn a_separator_with_other_white_space_is_reported_if_values_may_contain_it() {
             Err(problem) => assert_eq!(problems(&found), [problem], "{reply}"),
         }
     }
+
     let tools = tools();
     let call = |city: &str, days: &str| {
         format!(
@@ -280,6 +286,7 @@ fn a_cut_reply_yields_no_cut_call() {
         if !template.knows_calls() {
             continue;
         }
+
         for value in hostile {
             let wanted = [
                 ("run".to_owned(), json!({ "command": value })),
@@ -292,6 +299,7 @@ fn a_cut_reply_yields_no_cut_call() {
                 let Ok(reply) = round_trip::written(&template, &tools, wanted) else {
                     continue;
                 };
+
                 let whole = parts(&template, &tools, "", &reply, ReplyEnd::Complete);
                 let whole = named(&calls(&whole));
                 for (at, _) in reply.char_indices() {
@@ -332,6 +340,7 @@ fn the_template_decides_the_format() {
     for (path, formats) in cases {
         assert_eq!(template(path).call_formats(), formats, "{path}");
     }
+
     // Words of Llama's JSON templates, with calls in a format that no model has.
     let unknown = "<|start_header_id|>ipython<tool_call><|python_tag|>{% for m in messages %}{{ m.content }}\
                    {% for c in m.tool_calls %}!{{ c.function.name }}!{{ c.function.arguments }}{% endfor %}{% endfor %}";
@@ -761,6 +770,7 @@ fn calls_are_told_from_text() {
             "{reply}"
         );
     }
+
     let hidden = parts(
         &by_format("hermes"),
         &tools,
@@ -779,6 +789,7 @@ fn a_reply_that_was_cut_has_no_calls_with_tags() {
         let found = parts(&by_format("qwen"), &tools(), "", &reply, end);
         assert_eq!(calls(&found).len(), count);
     }
+
     let found = parts(&by_format("qwen"), &tools(), "", &reply, ReplyEnd::Cut);
     assert_eq!(
         problems(&found),
@@ -852,6 +863,7 @@ fn hostile_sizes_end() {
         for piece in reply.as_bytes().chunks(1000) {
             parts.extend(stream.push(std::str::from_utf8(piece).unwrap()));
         }
+
         parts.extend(stream.finish(ReplyEnd::Complete));
         assert_eq!(
             (calls(&parts).len(), problems(&parts).len(), text(&parts)),
@@ -859,6 +871,7 @@ fn hostile_sizes_end() {
             "{format}"
         );
     }
+
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
 }
 
@@ -898,6 +911,7 @@ fn what_is_no_list_of_tools_is_refused() {
     for (text, problem) in cases {
         assert_eq!(Tools::new(text).unwrap_err(), problem, "{text}");
     }
+
     let twice = format!(
         "[{0}, {0}]",
         WEATHER.trim_start_matches('[').trim_end_matches(']')

@@ -65,6 +65,7 @@ pub(crate) fn differences(folder: &Path, rendered: &str) -> Found {
             }
         }
     }
+
     found
 }
 

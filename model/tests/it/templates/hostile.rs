@@ -64,6 +64,7 @@ pub(crate) fn hostile(
         let Ok(reply) = round_trip::written(template, tools, &calls) else {
             continue;
         };
+
         let message = match asked {
             Asked::Values => round_trip::asked(&calls),
             Asked::Nothing => "Is it warm?".to_owned(),
@@ -87,6 +88,7 @@ pub(crate) fn hostile(
             tally.wrong.push(wrong);
         }
     }
+
     Some(tally)
 }
 
@@ -121,6 +123,7 @@ fn fragments(template: &ChatTemplate, tools: &Tools) -> Option<Vec<String>> {
     if let (Some(start), Some(end)) = (two.find("AAA"), two.find("BBB")) {
         fragments.push(two[start + "AAA".len()..end].to_owned());
     }
+
     for one in [written(&[run])?, written(&[weather])?] {
         let mut fragment = String::new();
         for c in one.chars() {
@@ -132,9 +135,11 @@ fn fragments(template: &ChatTemplate, tools: &Tools) -> Option<Vec<String>> {
                 fragments.push(std::mem::take(&mut fragment));
             }
         }
+
         fragments.push(fragment);
         let (before, after) = one.split_once("AAA")?;
         fragments.extend([before.to_owned(), after.to_owned(), one.clone()]);
     }
+
     Some(fragments)
 }

@@ -32,6 +32,7 @@ fn templates_of_published_models_render_as_with_transformers() {
                 .map(|conversation| (template, *conversation, failed)),
         );
     }
+
     let differences = found
         .differences
         .iter()

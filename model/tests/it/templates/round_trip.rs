@@ -159,6 +159,7 @@ pub(crate) fn report(file: &Path) -> Option<Report> {
     if !template.tells_tools(&asked).unwrap_or(false) {
         return None;
     }
+
     let mut report = Report {
         name,
         formats: template.call_formats(),
@@ -168,6 +169,7 @@ pub(crate) fn report(file: &Path) -> Option<Report> {
         let Ok(reply) = written(&template, &tools, &calls) else {
             continue;
         };
+
         // The user's message contains the values, because a model that writes tags in a value
         // copies them.
         let asked = self::asked(&calls);
@@ -189,6 +191,7 @@ pub(crate) fn report(file: &Path) -> Option<Report> {
             .or_default()
             .push((case, reply, parts));
     }
+
     Some(report)
 }
 
@@ -317,6 +320,7 @@ fn rendered(
     let whole = render(&[asked, called], Then::End)?;
     let same = std::iter::zip(prompt.chars(), whole.chars()).take_while(|(a, b)| a == b);
     let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
+
     // Both may begin a mark at this point.
     let mark = whole[..same]
         .rfind('<')
@@ -325,6 +329,7 @@ fn rendered(
     while let Some(rest) = ENDS.iter().find_map(|end| reply.strip_suffix(end)) {
         reply = rest.trim_end();
     }
+
     Ok(reply.to_owned())
 }
 
@@ -398,6 +403,7 @@ fn cases(template: &ChatTemplate, tools: &Tools) -> Vec<(String, Vec<Wanted>)> {
             vec![weather(json!({ "city": format!("a {mark} b"), "days": 3 }))],
         ));
     }
+
     // Values that imitate the template's own calls.
     if let Ok(one) = written(template, tools, &[run("AAA")])
         && let Some((before, after)) = one.split_once("AAA")
@@ -416,5 +422,6 @@ fn cases(template: &ChatTemplate, tools: &Tools) -> Vec<(String, Vec<Wanted>)> {
             cases.push((format!("imitation {number}"), vec![run(&value)]));
         }
     }
+
     cases
 }

@@ -50,6 +50,7 @@ pub(crate) fn store_bulk(
         };
         issue_store(block, w, l, from[l], bytes[l], target)?;
     }
+
     Ok(())
 }
 
@@ -82,11 +83,13 @@ pub(crate) fn store_tensor(
                 Some(_) => check_reduced(block, w, l, row.address, row.bytes)?,
             }
         }
+
         let bytes = boxed.map.box_bytes();
         let swizzle = boxed.map.swizzle;
         issue_store(block, w, l, from[l], bytes, Target::Box(boxed, reduction))?;
         check_pattern(block, w, l, from[l], swizzle)?;
     }
+
     Ok(())
 }
 
@@ -150,6 +153,7 @@ fn check_reduced(
             "a .const variable is written",
         ));
     }
+
     tensor_box::record_range(block, w, lane, MemoryOperation::Atomic, to, bytes)
 }
 
@@ -319,6 +323,7 @@ pub(crate) fn wait_stores(
             perform(block, &mut store);
         }
     }
+
     Ok(())
 }
 

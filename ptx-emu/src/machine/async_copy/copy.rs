@@ -39,6 +39,7 @@ pub(crate) fn bulk(
     if b.source == InstructionSpace::Shared {
         return bulk_between(block, w, mask, b);
     }
+
     let mut to = [0; 32];
     let mut from = [0; 32];
     let mut barrier = [0; 32];
@@ -64,6 +65,7 @@ pub(crate) fn bulk(
             issue(block, w, l, (to, from[l], bytes[l]), barrier)?;
         }
     }
+
     Ok(())
 }
 
@@ -95,6 +97,7 @@ fn bulk_between(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, b: &BulkCopy
         if bytes[l] == 0 {
             continue;
         }
+
         let offset = |at: u64| {
             (from[l] + at - u64::from(crate::module::address_space::SHARED_BASE)) as usize
         };
@@ -116,6 +119,7 @@ fn bulk_between(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, b: &BulkCopy
         };
         pend(block, w, l, arrival);
     }
+
     Ok(())
 }
 
@@ -158,6 +162,7 @@ pub(crate) fn store_async(
             words[l].extend(&halves[..value.bits as usize / 32]);
         }
     }
+
     lanes(mask).try_for_each(|l| {
         let words = std::mem::take(&mut words[l]);
         issue_words(block, w, l, (to[l], barrier[l]), words, s.reduction)
@@ -178,6 +183,7 @@ fn issue_words(
     if reduction.is_none() {
         claim(block, w, lane, to, bytes, Proxy::Generic)?;
     }
+
     let name = if reduction.is_some() {
         "red.async"
     } else {
@@ -187,6 +193,7 @@ fn issue_words(
     if reduction.is_some() {
         claim_reduction(block, w, lane, (to, barrier as u32), bytes)?;
     }
+
     let to = to as u32;
     let barrier = barrier as u32;
     let arrival = PendingArrival {
@@ -219,6 +226,7 @@ fn claim_reduction(
         fault.instead = "use red.shared::cta, or name another block of the cluster by mapa";
         return Err(fault);
     }
+
     let access = AccessProperties {
         pc: w.now.pc,
         reads: true,
@@ -231,6 +239,7 @@ fn claim_reduction(
         let value = block.shared.read(offset, bytes);
         landing::land_strong(block, to as u32, value, bytes, agent, w.now.pc);
     }
+
     Ok(())
 }
 
@@ -247,6 +256,7 @@ fn pend(block: &mut Block<'_, '_>, w: &Warp, lane: usize, arrival: PendingArriva
     if arrival.reduction.is_none() {
         block.shadow.cover(arrival.to, arrival.bytes, true);
     }
+
     block.pending.copies.arrivals.push(PendingArrival {
         pc,
         thread,
@@ -284,6 +294,7 @@ fn issue(
             },
         );
     }
+
     Ok(())
 }
 
@@ -336,11 +347,13 @@ pub(crate) fn copy(
             );
             return Err(block.fault(w, 1 << l, Class::OutOfBounds, what));
         }
+
         claim(block, w, l, to[l], c.bytes, Proxy::Generic)?;
         if source_bytes > 0 {
             let a = source(block, w, l, from[l], source_bytes)?;
             record_source(block, w, l, a, from[l], source_bytes)?;
         }
+
         block.pending.copies.issued += 1;
         let own = PendingCopy {
             pc: w.now.pc,
@@ -355,6 +368,7 @@ pub(crate) fn copy(
         block.pending.copies.own[w.index as usize].push(own);
         block.shadow.cover(own.to, own.bytes, true);
     }
+
     Ok(())
 }
 
@@ -415,6 +429,7 @@ pub(crate) fn copy_arrives(
         if more {
             mbarrier::expect_more(block, w, l, i)?;
         }
+
         let due = block
             .pending
             .copies
@@ -434,6 +449,7 @@ pub(crate) fn copy_arrives(
         };
         block.pending.copies.arrivals.push(arrival);
     }
+
     Ok(())
 }
 
@@ -460,9 +476,11 @@ fn claim(
             .into_iter()
             .try_for_each(|place| claim_word(block, w, lane, place, access))?;
     }
+
     if bytes > 0 {
         block.shadow.claim(to as u32, bytes, access);
     }
+
     Ok(())
 }
 
@@ -518,6 +536,7 @@ pub(crate) fn land_due(block: &mut Block<'_, '_>) -> Checked<bool> {
         land(block, i)?;
         landed = true;
     }
+
     Ok(landed)
 }
 
@@ -532,20 +551,24 @@ pub(crate) fn land_next(block: &mut Block<'_, '_>) -> Checked<bool> {
 
 fn land(block: &mut Block<'_, '_>, i: usize) -> Checked<()> {
     let f = block.pending.copies.arrivals.remove(i);
+
     // It existed at the issue, and cannot be invalidated while a copy is pending.
     let Some((target, agent)) = mbarrier::agent(block, f.barrier) else {
         return Ok(());
     };
+
     if let Some(before) = f.before {
         let mine = |c: &PendingCopy| c.thread == f.thread && c.number < before;
         let landed = land_own(block, f.thread / 32, Some(agent), mine);
         return mbarrier::copy_arrived(block, target, f.pc, f.thread, landed);
     }
+
     if let Some(reduction) = f.reduction {
         landing::reduce(block, f.to, &f.words, reduction, agent, f.pc);
         mbarrier::copy_knew(block, target, &f.phases);
         return mbarrier::bytes_came(block, target, f.bytes, f.pc, f.thread);
     }
+
     if let Some((from, version)) = f.shared
         && bulk_store::version(block, from, f.bytes) != version
     {
@@ -558,6 +581,7 @@ fn land(block: &mut Block<'_, '_>, i: usize) -> Checked<()> {
             from,
         ));
     }
+
     block.shadow.cover(f.to, f.bytes, false);
     match &f.boxed {
         None if !f.words.is_empty() => {
@@ -588,6 +612,7 @@ fn land(block: &mut Block<'_, '_>, i: usize) -> Checked<()> {
             block.shadow.set_pattern(f.to, f.bytes, boxed.map.swizzle);
         }
     }
+
     mbarrier::copy_knew(block, target, &f.phases);
     mbarrier::bytes_came(block, target, f.bytes, f.pc, f.thread)
 }

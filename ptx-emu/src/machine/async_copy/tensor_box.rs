@@ -29,6 +29,7 @@ pub(crate) fn tensor_box(
     for slot in &t.place {
         place.push(lane_access::words(block, w, 1 << lane, *slot)?[lane] as i32);
     }
+
     let map = tensor_map(block, w, lane, address)?;
     check_place(block, w, lane, changes, &map, &place)?;
     let wrong = match map.dims.len() {
@@ -68,12 +69,14 @@ fn check_place(
             format!("a box that begins {inner} bytes into its row, which is not a multiple of 16");
         return Err(block.fault(w, 1 << lane, Class::Misaligned, what));
     }
+
     if changes && place.iter().any(|at| *at < 0) {
         let what = format!(
             "a box is stored to {place:?}, which is before the tensor; only loads may begin there"
         );
         return Err(block.fault(w, 1 << lane, Class::OutOfBounds, what));
     }
+
     Ok(())
 }
 
@@ -92,9 +95,11 @@ pub(crate) fn tensor_map(
         let what = format!("a tensor map at 0x{address:x}, which is not a multiple of 64");
         return Err(block.fault(w, 1 << lane, Class::Misaligned, what));
     }
+
     if block.pending.changed_maps.contains(&address) {
         return Err(unfenced_map(block, w, lane, address));
     }
+
     if offset < WINDOW {
         let from = block
             .grid
@@ -107,6 +112,7 @@ pub(crate) fn tensor_map(
         global_checks::check_lane(block, w, lane, a, address, 128)?;
         a.read(address - a.base, &mut bytes);
     }
+
     match TensorMap::wrong(&bytes) {
         Some(wrong) => {
             let what = format!("the tensor map at 0x{address:x} has {wrong}");
@@ -193,10 +199,12 @@ pub(crate) fn record_range(
     if block.recorder.is_none() {
         return Ok(());
     }
+
     let mut at = 0;
     while at < bytes {
         let here = address + u64::from(at);
         let part = (bytes - at).min(16 - (here % 16) as u32);
+
         // Pieces of a size that divides their address.
         let part = part
             .min(1 << here.trailing_zeros().min(4))
@@ -213,6 +221,7 @@ pub(crate) fn record_range(
         )?;
         at += part;
     }
+
     Ok(())
 }
 
@@ -232,6 +241,7 @@ pub(crate) fn box_words(block: &Block<'_, '_>, boxed: &TensorBox, to: u64) -> Ve
             );
         }
     }
+
     let mut words = vec![0; plain.len() / 4];
     for (i, unit) in plain.as_chunks::<16>().0.iter().enumerate() {
         let at = (swizzled(to + 16 * i as u64, map.swizzle) - to) as usize / 4;
@@ -239,6 +249,7 @@ pub(crate) fn box_words(block: &Block<'_, '_>, boxed: &TensorBox, to: u64) -> Ve
             *to = u32::from_le_bytes(*word);
         }
     }
+
     words
 }
 

@@ -46,6 +46,7 @@ pub(crate) fn load_tensor(
             copy::issue_box(block, w, lane, (to, barrier), boxed.clone())?;
         }
     }
+
     Ok(())
 }
 

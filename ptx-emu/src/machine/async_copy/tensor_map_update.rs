@@ -78,6 +78,7 @@ fn change_map(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, c: &MapChange)
             }
         }
     }
+
     Ok(())
 }
 
@@ -115,11 +116,13 @@ fn copy_map(
     for addresses in [&target, &source] {
         check_map_alignment(block, w, mask, addresses)?;
     }
+
     for lane in lanes(mask) {
         let pair = (target[lane], source[lane]);
         if (0..lane).any(|other| (target[other], source[other]) == pair) {
             continue;
         }
+
         let mut bytes = [0; BYTES as usize];
         let access = AccessProperties {
             pc: w.now.pc,
@@ -130,6 +133,7 @@ fn copy_map(
         global_map(block, w, lane, target[lane], None)?;
         put_global_map(block, target[lane], &bytes);
     }
+
     Ok(())
 }
 
@@ -197,11 +201,13 @@ fn global_map(
     if a.constant {
         return Err(global_checks::read_only(block, w, lane, address));
     }
+
     if let Some(bytes) = bytes {
         global_checks::check_lane(block, w, lane, a, address, BYTES)?;
         tensor_box::record_range(block, w, lane, MemoryOperation::Read, address, BYTES)?;
         a.read(address - a.base, bytes);
     }
+
     tensor_box::record_range(block, w, lane, MemoryOperation::Write, address, BYTES)
 }
 

@@ -13,11 +13,13 @@ pub(crate) fn unfinished(block: &Block<'_, '_>, rank: Option<u32>) -> Checked<()
         let instead = "execute wgmma.commit_group and wgmma.wait_group 0 before the block ends";
         return Err(left_behind(block, pc, thread, what, instead));
     }
+
     if let Some((pc, thread)) = block.pending.stores.forgotten(here) {
         let what = "the block has ended, and a copy may still read its shared memory".to_string();
         let instead = "execute cp.async.bulk.wait_group.read 0 before the block ends";
         return Err(left_behind(block, pc, thread, what, instead));
     }
+
     let lands_here =
         |f: &&PendingArrival| rank.is_none_or(|rank| block.shadow.rank(f.barrier.into()) == rank);
     let flying = block
@@ -50,6 +52,7 @@ pub(crate) fn unfinished(block: &Block<'_, '_>, rank: Option<u32>) -> Checked<()
             "wait for every copy before the block ends",
         ));
     }
+
     let expecting = if rank.is_none() {
         block.mbarriers.expecting()
     } else {
@@ -58,6 +61,7 @@ pub(crate) fn unfinished(block: &Block<'_, '_>, rank: Option<u32>) -> Checked<()
     let Some((address, bytes, (pc, thread))) = expecting else {
         return Ok(());
     };
+
     let address = block.shadow.local(address.into());
     let what =
         format!("the block has ended, and the mbarrier at 0x{address:x} lacks {bytes} bytes");

@@ -144,6 +144,7 @@ impl ShadowedAllocation {
                 skip => return Some(at + skip).filter(|&found| found < end),
             }
         }
+
         None
     }
 
@@ -159,6 +160,7 @@ impl ShadowedAllocation {
             count += (u64::from(unset) & within).count_ones() as u64;
             at = next;
         }
+
         count
     }
 
@@ -168,6 +170,7 @@ impl ShadowedAllocation {
         if end <= self.prefix() || bytes == 0 {
             return;
         }
+
         let mut at = offset;
         while at < end {
             let count = (32 - at % 32).min(end - at);
@@ -178,6 +181,7 @@ impl ShadowedAllocation {
             }
             at += count;
         }
+
         self.stale.store(true, Relaxed);
     }
 
@@ -209,6 +213,7 @@ impl ShadowedAllocation {
     /// Copies bytes out of the allocation.
     pub(crate) fn read(&self, offset: u64, to: &mut [u8]) {
         let words = self.words();
+
         // The head reaches up to the first whole word, from which on words are copied.
         let head = ((4 - offset % 4) % 4).min(to.len() as u64) as usize;
         let (head, rest) = to.split_at_mut(head);
@@ -217,6 +222,7 @@ impl ShadowedAllocation {
         for (i, b) in head.iter_mut().enumerate() {
             *b = byte(offset + i as u64);
         }
+
         let start = offset + head.len() as u64;
         for (i, part) in rest.chunks_mut(4).enumerate() {
             let word = words[(start / 4) as usize + i].load(Relaxed).to_le_bytes();
@@ -235,6 +241,7 @@ impl ShadowedAllocation {
         for (i, part) in whole.iter().enumerate() {
             words[(start / 4) as usize + i].store(u32::from_le_bytes(*part), Relaxed);
         }
+
         store_part(words, start + 4 * whole.len() as u64, tail);
     }
 }
@@ -244,6 +251,7 @@ pub(crate) fn store_part(words: &[AtomicU32], offset: u64, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
     }
+
     let shift = 8 * (offset % 4) as u32;
     let mut value = 0;
     let mut mask = 0;
@@ -251,6 +259,7 @@ pub(crate) fn store_part(words: &[AtomicU32], offset: u64, bytes: &[u8]) {
         value |= u32::from(*byte) << (shift + 8 * i as u32);
         mask |= 0xff << (shift + 8 * i as u32);
     }
+
     let merge = |old| Some(old & !mask | value);
     let _ = words[(offset / 4) as usize].fetch_update(Relaxed, Relaxed, merge);
 }

@@ -41,6 +41,7 @@ pub(crate) fn update(
         write(a, offset, 8, f(old));
         return old;
     }
+
     let word = &a.words()[(offset / 4) as usize];
     let shift = 8 * (offset % 4) as u32;
     let mask = (u64::MAX >> (64 - 8 * bytes)) as u32;

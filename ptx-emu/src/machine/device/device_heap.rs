@@ -72,6 +72,7 @@ impl Heap {
         let Some(offset) = blocks.find(bytes) else {
             return 0;
         };
+
         blocks.used += bytes;
         blocks.live.insert(offset, bytes);
         self.arena.base + offset
@@ -84,11 +85,13 @@ impl Heap {
         let Some(bytes) = blocks.live.remove(&offset) else {
             return false;
         };
+
         blocks.used -= bytes;
         blocks.freed.push_back((offset, bytes));
         if blocks.freed.len() > REMEMBERED {
             blocks.freed.pop_front();
         }
+
         self.arena.forget_all(offset, bytes);
         true
     }
@@ -140,6 +143,7 @@ impl Blocks {
             self.next += whole;
             return Some(self.next - whole);
         }
+
         let mut from = 0;
         for (start, size) in &self.live {
             if start.saturating_sub(from) >= whole {
@@ -147,6 +151,7 @@ impl Blocks {
             }
             from = (start + size + GAP).next_multiple_of(ALIGN);
         }
+
         (ROOM.saturating_sub(from) >= whole).then_some(from)
     }
 }

@@ -167,6 +167,7 @@ impl Memory {
                 capacity,
             });
         }
+
         let base = state.next;
         state.next += (bytes + GAP).next_multiple_of(2 * ALIGN);
         Ok(base)
@@ -194,6 +195,7 @@ impl Memory {
                 capacity,
             });
         };
+
         state.next = (end + GAP).next_multiple_of(2 * ALIGN) + ALIGN;
         Ok(base)
     }
@@ -212,6 +214,7 @@ impl Memory {
                 capacity: self.capacity,
             });
         }
+
         state.used.insert(device, used + bytes);
         Ok(())
     }
@@ -244,6 +247,7 @@ impl Memory {
                 bytes,
             });
         }
+
         let full = MemoryError::OutOfMemory {
             asked: bytes,
             used: self.used_on(device),
@@ -253,6 +257,7 @@ impl Memory {
         if let Some(UnmappedMemory(old)) = held {
             new.take_over(old);
         }
+
         self.insert(new);
         Ok(())
     }
@@ -306,6 +311,7 @@ impl Memory {
         if bytes > self.capacity - used {
             return Err(full);
         }
+
         let mut new = ShadowedAllocation::on_device(base, device, bytes).ok_or(full)?;
         new.constant = constant;
         state.used.insert(device, used + bytes);
@@ -355,6 +361,7 @@ impl Memory {
                 bytes,
             });
         }
+
         let label = format!("registered 0x{base:x}");
         self.insert(ShadowedAllocation::of(
             base,
@@ -437,10 +444,12 @@ impl Memory {
                 bytes: pattern.len(),
             });
         }
+
         let total = bytes.checked_mul(count).ok_or(MemoryError::OutOfBounds {
             address,
             bytes: u64::MAX,
         })?;
+
         // One chunk is written repeatedly, so that a large fill needs no buffer of its size.
         let chunk = pattern.repeat(4096 / pattern.len());
         for part in self.parts(address, total)? {
@@ -452,6 +461,7 @@ impl Memory {
             a.initialise(part.offset, total);
             a.advance();
         }
+
         Ok(())
     }
 
@@ -464,6 +474,7 @@ impl Memory {
     pub fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), MemoryError> {
         let sources = self.parts(from, bytes)?;
         let targets = self.parts(to, bytes)?;
+
         // The ranges may overlap, so the bytes are read completely before any is written.
         let mut data = vec![0; bytes as usize];
         let mut unknown = Vec::new();
@@ -477,6 +488,7 @@ impl Memory {
             }
             a.read(part.offset, &mut data[part.range]);
         }
+
         for part in targets {
             let a = &part.allocation;
             a.write(part.offset, &data[part.range.clone()]);
@@ -484,6 +496,7 @@ impl Memory {
                 ..unknown.partition_point(|i| *i < part.range.end);
             a.know(part.offset, part.range, &unknown[known]);
         }
+
         Ok(())
     }
 
@@ -563,11 +576,13 @@ impl Memory {
         if let Some(addresses) = known.get(&module) {
             return Ok(addresses.clone());
         }
+
         let addresses: Arc<[u64]> = variables
             .iter()
             .map(|v| self.alloc_static(device, v))
             .collect::<Result<_, _>>()?;
         known.insert(module, addresses.clone());
+
         // An initial value may be the address of a later variable, so all are allocated first.
         for (v, address) in variables.iter().zip(addresses.iter()) {
             for r in &v.addresses {
@@ -577,6 +592,7 @@ impl Memory {
                 )?;
             }
         }
+
         Ok(addresses)
     }
 
@@ -585,6 +601,7 @@ impl Memory {
         if self.table().heaps.contains_key(&device) {
             return Ok(());
         }
+
         let full = MemoryError::OutOfMemory {
             asked: Heap::room(),
             used: self.used_on(device),
@@ -630,11 +647,13 @@ impl Memory {
         let table = self.table();
         let reaches =
             |a: &Arc<ShadowedAllocation>| a.owner.is_none_or(|owner| place.reaches(owner));
+
         // With one device, or with peers enabled, every allocation is reachable and no copy is
         // needed.
         if table.live.iter().all(reaches) {
             return table;
         }
+
         let live = table.live.iter().filter(|a| reaches(a)).cloned().collect();
         let heaps = table
             .heaps
@@ -666,6 +685,7 @@ impl Memory {
         let mut start = found.base;
         let mut end = found.base + found.bytes;
         let at = table.live.partition_point(|a| a.base <= address);
+
         // Host memory that happens to be adjacent was allocated separately, so it is another
         // region.
         let of_device = |a: &&Arc<ShadowedAllocation>| found.owner.is_some() && a.owner.is_some();
@@ -676,6 +696,7 @@ impl Memory {
                 break;
             }
         }
+
         for after in table.live[at..].iter().filter(of_device) {
             if after.base == end {
                 end += after.bytes
@@ -683,6 +704,7 @@ impl Memory {
                 break;
             }
         }
+
         Some((start, end - start))
     }
 
@@ -708,11 +730,13 @@ impl Memory {
             if end == bytes {
                 return Ok(parts);
             }
+
             // An empty allocation makes no progress, and host memory does not continue in the next
             // allocation.
             if end == at || a.owner.is_none() {
                 return Err(error);
             }
+
             at = end;
         }
     }

@@ -112,14 +112,17 @@ pub(crate) fn fetch(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, f: &Fetc
             has[i] |= 1 << lane;
         }
     }
+
     for (i, to) in f.d.iter().enumerate() {
         let Some(to) = to else { continue };
         w.regs.forget(32, *to, mask);
         w.regs.set(*to, has[i], &values[i]);
     }
+
     if let Some(p) = f.resident {
         w.regs.set_pred(p, mask, mask);
     }
+
     Ok(())
 }
 
@@ -139,6 +142,7 @@ fn points(block: &Block<'_, '_>, w: &Warp, mask: u32, f: &Fetch) -> Checked<Poin
     for (to, slot) in points.offset.iter_mut().zip(&f.offset) {
         *to = lane_access::words(block, w, mask, *slot)?;
     }
+
     Ok(points)
 }
 
@@ -161,6 +165,7 @@ fn check_texture(
         );
         return Err(other_class(block, w, lane, image, what));
     }
+
     let (what, instead) = match (image.shape, f.coordinates) {
         (ImageShape::Linear, CoordinateType::Float) => (
             "a float coordinate of a texture over linear memory",
@@ -256,6 +261,7 @@ fn sample(
     if let Some(channel) = f.gathers {
         return gather(block, w, lane, &texels, (&pairs, z, channel));
     }
+
     let mut parts = [WeightedTexel::default(); 8];
     let mut n = 0;
     for (mut at, weight, layer) in weighted(&pairs) {
@@ -269,6 +275,7 @@ fn sample(
         };
         n += 1;
     }
+
     Ok(if texels.averages {
         mean(image.format.channel, &parts[..n])
     } else {
@@ -307,6 +314,7 @@ fn texel(
     let [Some(x), Some(y), Some(z)] = at else {
         return Ok(texels.border);
     };
+
     let image = texels.image;
     let size = image.format.bytes();
     let address = image.place(u64::from(x) * u64::from(size), [y, z]);
@@ -316,6 +324,7 @@ fn texel(
     if let Some(pc) = writer_of(block, a, address - a.base, image) {
         return Err(written_before(block, w, lane, address, pc));
     }
+
     let mut bytes = [0; 16];
     let bytes = &mut bytes[..size as usize];
     a.read(address - a.base, bytes);
@@ -327,6 +336,7 @@ fn pairs(image: &Image, sampler: &Sampler, f: &Fetch, point: LanePoint) -> [Texe
     let filter = filter(sampler, f);
     let pair = |i: usize| {
         let float = f.coordinates == CoordinateType::Float;
+
         // Integer coordinates outside of the texture always read zero, for every address mode of
         // the sampler.
         let mode = if float {

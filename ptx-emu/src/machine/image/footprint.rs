@@ -159,6 +159,7 @@ pub(crate) fn weighted(pairs: &[TexelPair; 3]) -> impl Iterator<Item = ([Texel; 
         let layer = if second[2] == 1 { z } else { 256 - z };
         let columns = [layer - part(layer, x), part(layer, x)];
         let column = columns[second[0]];
+
         // Of the first column the first texel's weight is rounded, of the second one the second
         // texel's.
         let rounded = part(column, if second[0] == 0 { 256 - y } else { y });

@@ -113,6 +113,7 @@ pub(crate) fn check_shape(
     if wanted.contains(&image.shape) {
         return Ok(());
     }
+
     let has = image.shape.name();
     let reads = wanted[0].name();
     let what = format!("a {kind} is {has}, where this instruction is of a {reads} one");
@@ -141,6 +142,7 @@ pub(crate) fn check_layer(
     if layer < layers {
         return Ok(layer * faces);
     }
+
     let what = format!("{of} {} of a {kind} of {layers}", layer.cast_signed());
     let mut fault = block.fault(w, 1 << lane, Class::OutOfBounds, what);
     fault.instead = "check the index against the number of layers";

@@ -92,6 +92,7 @@ fn of_floats(half: bool, floats: impl Iterator<Item = (f32, u32, usize)> + Clone
             .map(|(x, weight, _)| f64::from(x) * f64::from(weight) / 256.0)
             .sum::<f64>() as f32;
     }
+
     let (bits, least) = if half { (11, -14) } else { (24, -126) };
     let layers = [0, 1].map(|layer| {
         let floats = floats.clone().filter(move |part| part.2 == layer);

@@ -29,6 +29,7 @@ pub(crate) fn query_image(
             )
         };
     }
+
     w.regs.set(q.d, mask, &out);
     Ok(())
 }

@@ -29,6 +29,7 @@ pub(crate) fn access_surface(
     for (to, slot) in at.iter_mut().zip(&s.place.at) {
         *to = lane_access::words(block, w, mask, *slot)?;
     }
+
     // The masks of lanes inside their surface, and of lanes whose texels are signed.
     let mut inside = 0;
     let mut signed = 0;
@@ -40,15 +41,18 @@ pub(crate) fn access_surface(
         if let Some(layers) = &layers {
             place[2] = layers[lane].cast_signed().into();
         }
+
         if matches!(s.act, SurfaceAct::ReduceTexel(_)) {
             place[0] *= i64::from(s.bytes());
             signed |= u32::from(texels_are_signed(block, w, lane, image)?) << lane;
         }
+
         if let Some(address) = place_in(block, w, lane, image, s, place)? {
             addresses[lane] = address;
             inside |= 1 << lane;
         }
     }
+
     if let SurfaceAct::Load(transfer) = &s.act {
         let outside = mask & !inside;
         transfer
@@ -57,9 +61,11 @@ pub(crate) fn access_surface(
             .flatten()
             .for_each(|to| put(w, *to, outside, &[0; 32]));
     }
+
     if inside == 0 {
         return Ok(());
     }
+
     let first = addresses[inside.trailing_zeros() as usize];
     (0..32)
         .filter(|lane| inside >> lane & 1 == 0)
@@ -119,6 +125,7 @@ fn place_in(
     if x % bytes != 0 {
         return Err(unaligned(block, w, lane, image, x, s.bytes()));
     }
+
     let last = image.row_bytes() as i64 / bytes * bytes - bytes;
     let [_, rows, slices] = image.extent.map(i64::from);
     let most = [last, rows - 1, slices - 1];

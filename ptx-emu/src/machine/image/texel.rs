@@ -40,5 +40,6 @@ pub(crate) fn channels(format: TexelFormat, read: ReadMode, bytes: &[u8]) -> [u3
     {
         *to = channel(format.channel, bytes, read);
     }
+
     all
 }

@@ -87,6 +87,7 @@ fn callees(
             None => groups.push((routine as u32, 1 << lane)),
         }
     }
+
     groups.reverse();
     Ok(groups)
 }
@@ -125,6 +126,7 @@ fn check_call(
         );
         return Err(block.fault(w, lanes, Class::BadCall, what));
     }
+
     let fits = |passed: &[Passed], formals: &[Formal]| {
         let same = |(p, f): (&Passed, &Formal)| p.bytes().is_none_or(|bytes| bytes == f.bytes());
         passed.len() == formals.len() && passed.iter().zip(formals).all(same)
@@ -132,6 +134,7 @@ fn check_call(
     if fits(&call.arguments, &callee.params) && fits(&call.returns, &callee.returns) {
         return Ok(());
     }
+
     let what = format!(
         "a call of `{}`, whose parameters are others than those that it passes",
         callee.name
@@ -151,6 +154,7 @@ fn enter(
     let Some((number, lanes)) = groups.pop() else {
         return Ok(());
     };
+
     debug_assert_ne!(number, ABSENT, "every function that a call names is linked");
     let routine = &block.grid.code.routines[number as usize];
     let frame = w.top.next_multiple_of(routine.align.max(ALIGN));
@@ -167,6 +171,7 @@ fn enter(
     for (passed, formal) in call.arguments.iter().zip(&routine.params) {
         pass(block, w, &mut regs, lanes, *passed, *formal, frame)?;
     }
+
     let now = std::mem::replace(
         &mut w.now,
         WarpFrame {
@@ -242,11 +247,13 @@ pub(crate) fn leave(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<()> {
     let Op::Call(call) = &code.ops[a.now.pc as usize].op else {
         return Ok(());
     };
+
     let callee = &code.routines[w.routine as usize];
     let mut results = Vec::new();
     for (passed, formal) in call.returns.iter().zip(&callee.returns) {
         results.push(result(block, w, *passed, *formal, a.frame)?);
     }
+
     let number = w.routine as usize;
     let back = w.returned;
     let regs = std::mem::replace(&mut w.regs, a.regs);
@@ -271,6 +278,7 @@ pub(crate) fn leave(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<()> {
             (Passed::Literal(_), _) | (_, None) => {}
         }
     }
+
     go_on(block, w, call, a.next)
 }
 
@@ -315,15 +323,18 @@ fn go_on(
     for (_, lanes) in &mut next {
         *lanes &= !w.exited;
     }
+
     next.retain(|(_, lanes)| *lanes != 0);
     if !next.is_empty() {
         return enter(block, w, call, next);
     }
+
     w.now.pc += 1;
     w.now.mask &= !(w.exited | w.returned);
     if w.now.mask == 0 {
         w.resume();
     }
+
     Ok(())
 }
 
@@ -367,9 +378,11 @@ pub(crate) fn stack_restore(
         );
         return Err(block.fault(w, 1 << lane, Class::OutOfBounds, what));
     }
+
     for lane in lanes(mask) {
         forget(w, to[lane] as u32, w.top, 1 << lane);
     }
+
     let all = w.calls.last().map_or(w.live, |call| call.lanes) & !(w.exited | w.returned);
     if mask == all {
         w.top = lanes(mask)
@@ -377,6 +390,7 @@ pub(crate) fn stack_restore(
             .max()
             .unwrap_or(w.top);
     }
+
     Ok(())
 }
 

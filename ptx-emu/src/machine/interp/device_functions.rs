@@ -34,6 +34,7 @@ pub(crate) fn system_call(
     for passed in &call.arguments {
         arguments.push(call_arguments::passed(block, w, mask, *passed)?);
     }
+
     w.effects += 1;
     let result = match (function, &arguments[..]) {
         (SystemCall::Print, [format, list]) => print(block, w, mask, format, list)?,
@@ -62,6 +63,7 @@ pub(crate) fn system_call(
         Some(Passed::Register(r)) => put(w, *r, mask, &result),
         Some(Passed::Literal(_)) | None => {}
     }
+
     Ok(())
 }
 
@@ -164,6 +166,7 @@ fn print(
         let format = text_at(block, w, lane, formats[lane])?;
         out[lane] = print_lane(block, w, lane, &format, lists[lane], &mut text)?;
     }
+
     block.grid.keep_printed(block.blocks[w.rank as usize], text);
     Ok(out)
 }
@@ -183,6 +186,7 @@ fn print_lane(
             text.push_str(&format_piece(&piece, &[]));
             continue;
         };
+
         let mut arguments = Vec::new();
         for bytes in c.takes() {
             at = at.next_multiple_of(bytes.into());
@@ -191,6 +195,7 @@ fn print_lane(
             count += 1;
             arguments.push(PrintArgument::Number(value));
         }
+
         if let (true, Some(PrintArgument::Number(address))) = (c.is_text(), arguments.last()) {
             let address = *address;
             let string = if address == 0 {
@@ -201,8 +206,10 @@ fn print_lane(
             arguments.pop();
             arguments.push(PrintArgument::Text(string));
         }
+
         text.push_str(&format_piece(&piece, &arguments));
     }
+
     Ok(count)
 }
 

@@ -57,6 +57,7 @@ impl LaneContext {
         if self.calls.len() < depth || other.calls.len() < depth {
             return false;
         }
+
         let own = self.levels();
         let others = other.levels();
         let same = |k: usize| {
@@ -118,9 +119,11 @@ impl LaneContext {
             }
             call.next.retain(|(_, mask)| *mask != 0);
         }
+
         for frame in &mut self.stack {
             frame.mask &= lanes;
         }
+
         self.drop_empty_frames();
     }
 
@@ -148,6 +151,7 @@ impl LaneContext {
         if self.now.mask == 0 {
             self.now = other.now;
         }
+
         self.now.mask |= other.now.mask;
         self.stack
             .iter_mut()
@@ -274,6 +278,7 @@ impl Warp {
             self.swap_context(&mut others);
             context.restrict(lanes);
         }
+
         self.apart.push(Strand::new(context, state));
         if rest != 0 && self.now.mask == 0 {
             self.resume();
@@ -326,6 +331,7 @@ impl Warp {
         else {
             return false;
         };
+
         let at_join = self.apart[next].is_at_join();
         self.unpark(next);
         if at_join && self.now.mask != 0 {
@@ -333,6 +339,7 @@ impl Warp {
             self.note_forced(own.now.mask, |strand| strand.context.comes_to(&own, code));
             self.put_back(own);
         }
+
         true
     }
 
@@ -359,11 +366,13 @@ impl Warp {
         if self.now.mask == 0 || self.apart.is_empty() {
             return;
         }
+
         let mut own = self.take_context();
         let arrived = |own: &LaneContext, s: &Strand| s.is_at_join() && s.context.is_beside(own);
         while let Some(at) = self.apart.iter().position(|strand| arrived(&own, strand)) {
             own.absorb(self.apart.remove(at).context);
         }
+
         let comes = |strand: &Strand| strand.context.comes_to(&own, code);
         match self
             .apart
@@ -393,6 +402,7 @@ impl Warp {
         {
             own.absorb(self.apart.remove(at).context);
         }
+
         let depth = own.calls.len();
         let comes = |strand: &Strand| strand.context.shares_calls(&own, depth);
         match self
@@ -448,6 +458,7 @@ impl Warp {
         while let Some(at) = self.apart.iter().position(|strand| arrived(&own, strand)) {
             own.absorb(self.apart.remove(at).context);
         }
+
         let joined = own.now.mask != before;
         self.put_back(own);
         joined

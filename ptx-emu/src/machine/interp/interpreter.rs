@@ -70,9 +70,11 @@ pub(crate) fn execute<const OBSERVED: bool>(
                 Some(pause) => return Ok(pause),
             }
         }
+
         if w.executed >= until {
             return Ok(Pause::Turn);
         }
+
         let step = &ops[w.now.pc as usize];
         let mask = match step.guard {
             None => w.now.mask,
@@ -86,6 +88,7 @@ pub(crate) fn execute<const OBSERVED: bool>(
         if OBSERVED {
             observation::before(block, w, mask);
         }
+
         if mask == 0 {
             if OBSERVED {
                 observation::after(block, w);
@@ -93,6 +96,7 @@ pub(crate) fn execute<const OBSERVED: bool>(
             w.now.pc += 1;
             continue;
         }
+
         let early = if step.preparation.is_none() {
             Ok(None)
         } else {
@@ -109,6 +113,7 @@ pub(crate) fn execute<const OBSERVED: bool>(
         if OBSERVED {
             observation::after(block, w);
         }
+
         match next? {
             Next::Following => w.now.pc += 1,
             Next::Frame => {}
@@ -127,9 +132,11 @@ fn continue_elsewhere(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Option
             w.reconverge(block.grid.code);
         }
     }
+
     if w.now.mask != 0 {
         return Ok(None);
     }
+
     if !w.apart.is_empty() {
         return Ok(match lane_meetings::schedule(block, w)? {
             Scheduled::Running => None,
@@ -137,9 +144,11 @@ fn continue_elsewhere(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Option
             Scheduled::Ended => Some(Pause::Ended),
         });
     }
+
     if w.calls.is_empty() {
         return Ok(Some(Pause::Ended));
     }
+
     calls::leave(block, w)?;
     Ok(None)
 }
@@ -429,6 +438,7 @@ fn branch_indexed(
         );
         return Err(block.fault(w, bad, Class::OutOfBounds, what));
     }
+
     let mut groups: Vec<(u32, u32)> = Vec::new();
     for lane in lanes(w.now.mask) {
         let to = if mask >> lane & 1 != 0 {
@@ -441,10 +451,12 @@ fn branch_indexed(
             None => groups.push((to, 1 << lane)),
         }
     }
+
     match groups[..] {
         [(to, _)] => w.now.pc = to,
         _ => w.diverge(&groups, join),
     }
+
     Ok(())
 }
 

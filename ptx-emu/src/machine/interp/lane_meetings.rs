@@ -201,6 +201,7 @@ fn copy_results(w: &mut Warp, from: &Regs, mask: u32, op: &Exchange) {
                 lost &= !without;
             }
         }
+
         w.lose(d, mask, lost);
     }
     if let Some(p) = p {
@@ -243,6 +244,7 @@ fn gather_named(
     if register == EXECUTING {
         return Ok(Gathering::Executes);
     }
+
     let masks = *w
         .regs
         .get::<u32>(register, mask)
@@ -250,11 +252,13 @@ fn gather_named(
     let Some(group) = incomplete_group(w, mask, &masks) else {
         return Ok(Gathering::Executes);
     };
+
     let named = masks[group.trailing_zeros() as usize];
     let independent = block.grid.code.independent;
     if !independent && w.missing(named, group) & w.lanes_apart() == 0 {
         return Ok(Gathering::Executes);
     }
+
     check_operands(&w.regs, group, op).map_err(|u| block.undefined(w, u))?;
     let kind = kind(block, w.now.pc);
     let pc = (!independent).then_some(w.now.pc);
@@ -288,9 +292,11 @@ fn incomplete_group(w: &Warp, mask: u32, masks: &[u32; 32]) -> Option<u32> {
         if w.missing(named, group) != 0 && found.is_none() {
             found = Some(group);
         }
+
         seen |= named;
         left &= !group;
     }
+
     found
 }
 
@@ -361,6 +367,7 @@ fn gather_aligned(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Gathering>
     if w.lanes_apart() & !w.now.mask == 0 {
         return Ok(Gathering::Executes);
     }
+
     observation::interrupted(block);
     let joined = w.absorb_aligned();
     if w.lanes_apart() & !w.now.mask != 0 {
@@ -369,13 +376,16 @@ fn gather_aligned(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Gathering>
         if w.pick(block.grid.code) {
             return Ok(Gathering::Elsewhere);
         }
+
         // All the others wait: for the running lanes, or the instruction reports that they are
         // not there.
         if w.apart.iter().any(|strand| strand.meeting().is_some()) {
             return Err(never_met(block, w));
         }
+
         w.unpark(w.apart.len() - 1);
     }
+
     Ok(if joined {
         Gathering::Elsewhere
     } else {
@@ -444,6 +454,7 @@ fn exchange(
         let copied = copy_operands(&mut all.regs, &strand.context.regs, mask, op);
         copied.map_err(|u| block.undefined(&all, u))?;
     }
+
     let op = auxiliary(exchange_at(ops, all.now.pc));
     if let Err(mut fault) = warp_exchange::exchange(block, &mut all, arrived, &op) {
         // The auxiliary warp is at the instruction of one strand only.
@@ -455,6 +466,7 @@ fn exchange(
         }
         return Err(fault);
     }
+
     for strand in strands.iter_mut().filter(|s| of_meeting(s)) {
         w.swap_context(&mut strand.context);
         let op = exchange_at(ops, w.now.pc);
@@ -462,6 +474,7 @@ fn exchange(
         copy_results(w, &all.regs, mask, op);
         w.swap_context(&mut strand.context);
     }
+
     w.forced &= !arrived;
     Ok(())
 }
@@ -485,6 +498,7 @@ fn arrive_together(
         let Op::Barrier(b) = &ops[w.apart[i].context.now.pc as usize].op else {
             continue;
         };
+
         let mut strands = std::mem::take(&mut w.apart);
         let strand = &mut strands[i];
         w.swap_context(&mut strand.context);
@@ -494,14 +508,17 @@ fn arrive_together(
             strand.context.now.pc += 1;
             strand.reduction = reduces(b.kind).then_some(b.kind);
         }
+
         strand.state = StrandState::Runnable;
         w.apart = strands;
         holds |= own?;
         first = first.or(Some((i, b)));
     }
+
     let Some((first, b)) = first else {
         return Ok(false);
     };
+
     // The running strand has no lanes left, since all of them have arrived.
     w.unpark(first);
     w.forced &= !arrived;
@@ -517,12 +534,14 @@ fn wait_together(block: &mut Block<'_, '_>, w: &mut Warp, meeting: &Meeting, arr
     let Some(first) = w.apart.iter().position(|s| s.meeting() == Some(meeting)) else {
         return;
     };
+
     // The running strand has no lanes left, since all of them have arrived.
     w.unpark(first);
     for strand in w.apart.iter_mut().filter(|s| s.meeting() == Some(meeting)) {
         strand.context.now.pc += 1;
         strand.state = StrandState::Runnable;
     }
+
     w.forced &= !arrived;
     cluster::set_together(block, w);
 }
@@ -539,6 +558,7 @@ pub(crate) fn schedule(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Sched
         }
         return Ok(Scheduled::Running);
     }
+
     if complete_meetings(block, w)? {
         return Ok(Scheduled::Waits);
     }
@@ -548,6 +568,7 @@ pub(crate) fn schedule(block: &mut Block<'_, '_>, w: &mut Warp) -> Checked<Sched
     if w.apart.iter().any(|strand| strand.meeting().is_some()) {
         return Err(never_met(block, w));
     }
+
     if w.apart.is_empty() {
         Ok(Scheduled::Ended)
     } else {
@@ -564,9 +585,11 @@ pub(crate) fn run_others(block: &mut Block<'_, '_>, w: &mut Warp, pause: Pause) 
         w.park(polling, StrandState::Polled, block.grid.code);
         return Ok(true);
     }
+
     if w.apart.is_empty() {
         return Ok(false);
     }
+
     complete_meetings(block, w)?;
     let all = w.lanes();
     let progress = w.runnable().is_some();
@@ -578,11 +601,13 @@ pub(crate) fn run_others(block: &mut Block<'_, '_>, w: &mut Warp, pause: Pause) 
         w.park(all, StrandState::Polled, block.grid.code);
         w.pick(block.grid.code);
     }
+
     // All have polled: the next time another one begins. Lanes that only another thread can
     // release keep their state, so that the warp is seen to wait when all of them are such.
     if !progress && pause != Pause::Stays {
         w.others_may_run();
     }
+
     Ok(progress)
 }
 
@@ -610,9 +635,11 @@ fn never_met(block: &mut Block<'_, '_>, w: &mut Warp) -> Box<Fault> {
             "lanes of the warp wait for each other",
         );
     };
+
     let Some(meeting) = w.apart[first].meeting().cloned() else {
         unreachable!("it was found above")
     };
+
     let same = w.apart.iter().filter(|s| s.meeting() == Some(&meeting));
     let arrived = same.fold(0, |all, s| all | s.context.lanes());
     let missing = w.missing(meeting.named, arrived);

@@ -60,6 +60,7 @@ pub(crate) fn pieces(format: &str) -> Vec<FormatPiece> {
             }
         }
     }
+
     pieces.push(FormatPiece::Text(rest.into()));
     pieces
 }
@@ -77,6 +78,7 @@ fn conversion(text: &str) -> Option<(PrintConversion, usize)> {
         rest = after;
         c.precision = amount(&mut rest).or(Some(Amount::Is(0)));
     }
+
     let sizes = rest.trim_start_matches(['h', 'l', 'L', 'j', 'z', 't']);
     let size = &rest[..rest.len() - sizes.len()];
     c.long = size.contains(['l', 'j', 'z', 't']);
@@ -150,10 +152,12 @@ pub(crate) fn format_piece(piece: &FormatPiece, arguments: &[PrintArgument]) -> 
         }
         c.width = Some(Amount::Is((width.unsigned_abs() as usize).min(MOST)));
     }
+
     if c.precision == Some(Amount::Argument) {
         let precision = usize::try_from(star(arguments.next())).ok();
         c.precision = precision.map(|p| Amount::Is(p.min(MOST)));
     }
+
     match arguments.next() {
         Some(PrintArgument::Text(text)) => pad(&c, "", cut(&c, text), false),
         Some(PrintArgument::Number(n)) => number(&c, *n),
@@ -289,6 +293,7 @@ fn general(c: &PrintConversion, x: f64) -> String {
         let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "+00"));
         return format!("{}e{exponent}", trim(mantissa));
     }
+
     trim(&format!(
         "{x:.*}",
         (digits as i32 - 1 - exponent).max(0) as usize
@@ -314,6 +319,7 @@ fn hexadecimal(x: f64, precision: Option<usize>) -> String {
         lead = rounded >> 52;
         fraction = rounded & (1 << 52) - 1;
     }
+
     let digits = format!("{fraction:013x}");
     let digits = match precision {
         Some(n) => format!("{digits:0<n$}")[..n].to_string(),

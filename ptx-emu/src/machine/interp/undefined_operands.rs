@@ -76,6 +76,7 @@ fn for_the_others(
     if to.is_empty() {
         return Err(block.undefined(w, u));
     }
+
     let name = parts(&block.grid.code.places[w.now.pc as usize]).0;
     let copies = name.starts_with("mov.") || name.starts_with("selp.");
     let mut lanes = mask & !u.lanes;
@@ -84,6 +85,7 @@ fn for_the_others(
         lanes &= !more.lanes;
         missing.push((more, block.undefined(w, more)));
     }
+
     for (u, fault) in missing {
         let silent = copies
             && u.bank != Bank::Pred
@@ -98,5 +100,6 @@ fn for_the_others(
             }
         }
     }
+
     Ok(())
 }

@@ -13,6 +13,7 @@ pub(crate) fn are_distinct(addresses: &Addresses, mask: u32, bytes: u32) -> bool
     if mask == u32::MAX && addresses.is_sorted_by(|a, b| a < b) {
         return true;
     }
+
     let low = addresses.iter().copied().fold(u64::MAX, u64::min);
     let mut taken = [0u64; 64];
     lanes(mask).all(|lane| {
@@ -88,12 +89,14 @@ pub(crate) fn lane_addresses(
             Err(u) => return Err(block.undefined(w, u)),
         }
     }
+
     if mask != u32::MAX {
         let first = out[mask.trailing_zeros() as usize];
         for (lane, out) in out.iter_mut().enumerate() {
             *out = if mask >> lane & 1 != 0 { *out } else { first };
         }
     }
+
     Ok(())
 }
 

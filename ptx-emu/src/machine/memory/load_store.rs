@@ -146,6 +146,7 @@ pub(crate) fn discard(
         let what = "discard of what is not global memory";
         return Err(block.fault(w, 1 << lane, Class::OutOfBounds, what));
     }
+
     halves
         .iter()
         .try_for_each(|half| store(block, w, mask, half))
@@ -216,6 +217,7 @@ pub(crate) fn fence(block: &mut Block<'_, '_>, w: &Warp, mask: u32, fence: Fence
     if fence.releases && fence.scope == MemoryScope::Device {
         store_buffer::stores_arrive(block, w, mask);
     }
+
     let clocks = &mut block.shadow.clocks;
     let mut recorder = block
         .recorder
@@ -227,6 +229,7 @@ pub(crate) fn fence(block: &mut Block<'_, '_>, w: &Warp, mask: u32, fence: Fence
             r.acquire_fence(clocks, w.index);
         }
     }
+
     if fence.releases {
         if let Some(r) = &mut recorder {
             r.release_fence(clocks, w.index);
@@ -274,6 +277,7 @@ fn meet(
     if strong.releases && scope == MemoryScope::Device {
         store_buffer::stores_arrive(block, w, mask);
     }
+
     let keys = || lanes(mask).map(|lane| addresses[lane].wrapping_add(window));
     let far = |key: u64| scope == MemoryScope::Device && resolve(key).0 == ResolvedAddress::Global;
     let clocks = &mut block.shadow.clocks;
@@ -285,6 +289,7 @@ fn meet(
             .filter(|_| far(key))
             .for_each(|r| r.observe(clocks, w.index, key, strong));
     }
+
     for key in keys() {
         recorder
             .iter_mut()
@@ -292,6 +297,7 @@ fn meet(
             .for_each(|r| r.publish(clocks, w.index, key, strong));
         clocks.publish(w.index, key, strong);
     }
+
     if strong.releases {
         clocks.bump(w.index as usize);
     }
@@ -330,6 +336,7 @@ fn split(
             if place == ResolvedAddress::Local {
                 local::own_addresses(block, w, these, &mut own)?;
             }
+
             f(block, w, these, place, &own)?;
         }
     }

@@ -98,6 +98,7 @@ pub(crate) fn load_local(
                 Err(fault) => nothing = (nothing.0 | 1 << lane, nothing.1.or(Some(fault))),
             }
         }
+
         if let Some(to) = to {
             put(
                 w,
@@ -112,6 +113,7 @@ pub(crate) fn load_local(
             }
         }
     }
+
     Ok(())
 }
 
@@ -140,6 +142,7 @@ fn local_value(
         fault.address = Some((at + k) as u64);
         return Err(fault);
     }
+
     let unknown = t.unwritten == Unwritten::Copied && (0..bytes).all(|k| missing(&k));
     Ok((!unknown).then(|| (0..bytes).map(byte).sum()))
 }
@@ -170,6 +173,7 @@ pub(crate) fn store_local(
             }
         }
     }
+
     Ok(())
 }
 
@@ -190,6 +194,7 @@ fn check_local(
     if bad == 0 {
         return Ok(());
     }
+
     let address = addresses[bad.trailing_zeros() as usize];
     let what = format!("local memory is accessed at 0x{address:x}; the thread has {end} bytes");
     let mut fault = block.fault(w, bad, Class::OutOfBounds, what);

@@ -31,6 +31,7 @@ pub(crate) fn load_parameters(
             whole,
         ));
     }
+
     for (i, to) in t.regs.iter().enumerate() {
         let mut out = [0; 32];
         for lane in lanes(mask) {
@@ -47,6 +48,7 @@ pub(crate) fn load_parameters(
             );
         }
     }
+
     Ok(())
 }
 

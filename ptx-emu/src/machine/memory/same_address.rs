@@ -56,6 +56,7 @@ fn check_same_slowly(
             }
         }
     }
+
     Ok(())
 }
 

@@ -36,6 +36,7 @@ pub(crate) fn tolerable(
     let Some(recorder) = &block.recorder else {
         return None;
     };
+
     let code = block.grid.code;
     let offset = address - a.base;
     let atomics_wrote = || match (racing.thread, racing.pc) {
@@ -122,6 +123,7 @@ pub(crate) fn excuse_store(
     if fault.class != Class::SharedRace || !stored {
         return Err(fault);
     }
+
     let offset = (address - u64::from(SHARED_BASE)) as usize;
     let there = block.shared.read(offset, bytes);
     if there == value & u64::MAX >> (64 - 8 * bytes) {

@@ -89,6 +89,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
                     };
                 }
             }
+
             let fuel = live.block.turns.fuel;
             let progress = self.advance(&mut live);
             match progress {
@@ -118,6 +119,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
                 }
             }
         }
+
         let waiting = self
             .live
             .iter()
@@ -169,6 +171,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
         if let (Some(recorder), Some(running)) = (&mut self.recorder, live.running.take()) {
             recorder.resume(running);
         }
+
         std::mem::swap(&mut self.recorder, &mut live.block.recorder);
         self.turns += 1;
         let rounds = if self.grid.interleaves {
@@ -197,9 +200,11 @@ impl<'g, 'a> Rotation<'g, 'a> {
             self.waits = true;
             self.still.stamp = self.grid.standstill.stamp();
         }
+
         self.still.turns += 1;
         self.still.same = if proven { self.still.same + 1 } else { 0 };
         let all = self.live.len() as u64;
+
         // After two rounds, each block has seen all effects of the last block that did something.
         let in_vain = self.still.same > 2 * all;
         if self.grid.standstill.is_decided() {
@@ -208,6 +213,7 @@ impl<'g, 'a> Rotation<'g, 'a> {
         if !in_vain || self.grid.can_begin() || !self.still.turns.is_multiple_of(all) {
             return false;
         }
+
         self.still.rounds = self.still.rounds.saturating_add(1);
         let Still { stamp, rounds, .. } = self.still;
         let polled = self

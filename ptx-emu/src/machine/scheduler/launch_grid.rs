@@ -44,10 +44,12 @@ pub(crate) fn run(
             grid.record(turn, fault, None);
         }
     }
+
     if grid.workspace != 0 {
         // It was allocated for this launch, and no kernel can free it.
         let _ = memory.free(grid.workspace);
     }
+
     grid.print(place);
     stats.conditions = grid
         .conditions
@@ -63,6 +65,7 @@ pub(crate) fn run(
         let first = found.first().map(|(turn, _)| *turn);
         found.retain(|(turn, _)| Some(*turn) == first);
     }
+
     let mut found: Vec<Found> = found.into_iter().map(|(_, found)| found).collect();
     if found.is_empty() || watch.faults == Faults::EachBlock {
         let written = stats
@@ -75,6 +78,7 @@ pub(crate) fn run(
             ended: true,
         }));
     }
+
     let mut findings = grid
         .findings
         .into_inner()
@@ -144,6 +148,7 @@ fn run_blocks(grid: &GridState<'_>) -> Stats {
     if threads <= 1 {
         return Rotation::new(grid).run();
     }
+
     let total = Mutex::new(Stats::default());
     rayon::scope(|scope| {
         for _ in 0..threads {

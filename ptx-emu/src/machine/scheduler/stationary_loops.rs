@@ -71,18 +71,22 @@ pub(crate) fn iterate(block: &mut Block<'_, '_>, w: &mut Warp, before: u64) -> C
         if !matches!(pause, Pause::Turn | Pause::Sleeps | Pause::Yields) {
             return Ok(Iteration::Paused(pause));
         }
+
         w.polling.note_failed(pause);
         if w.effects != before {
             return Ok(Iteration::Unknown);
         }
+
         if w.now.pc == pc && position(w) == start {
             if state(w) == start_state {
                 return Ok(Iteration::Bound);
             }
+
             // The registers of lanes that run apart are not compared.
             if !w.apart.is_empty() {
                 return Ok(Iteration::Unknown);
             }
+
             let mut changed = FxHashSet::default();
             changed.extend(differing(Bank::W32, &lanes32, &w.regs.w32.lanes));
             changed.extend(differing(Bank::W64, &lanes64, &w.regs.w64.lanes));
@@ -95,6 +99,7 @@ pub(crate) fn iterate(block: &mut Block<'_, '_>, w: &mut Warp, before: u64) -> C
             });
         }
     }
+
     Ok(Iteration::Unknown)
 }
 
@@ -123,9 +128,11 @@ fn is_bound(code: &KernelCode, steps: &FxHashSet<u32>, mut changed: FxHashSet<Re
             _ => {}
         }
     }
+
     if steps.iter().any(|&pc| has_carry(code, pc)) {
         return false;
     }
+
     // Extends the set until it is closed.
     loop {
         let known = changed.len();
@@ -151,6 +158,7 @@ fn is_bound(code: &KernelCode, steps: &FxHashSet<u32>, mut changed: FxHashSet<Re
             break;
         }
     }
+
     // A guard decides whether the instruction is executed, which includes branches.
     let guard = |pc: &u32| {
         code.ops[*pc as usize]

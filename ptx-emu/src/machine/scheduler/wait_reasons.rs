@@ -37,6 +37,7 @@ pub(crate) fn wait_reasons(block: &Block<'_, '_>) -> String {
             None => groups.push((rank, reason, vec![w.index % per_block])),
         }
     }
+
     let left: usize = groups
         .iter()
         .skip(MOST_WARP_GROUPS)
@@ -82,6 +83,7 @@ fn wait_reason(block: &Block<'_, '_>, w: &Warp) -> WaitReason {
             all,
         };
     }
+
     if let Some((pc, wanted, free)) = block.cluster.short_of(warp) {
         return WaitReason::Registers {
             line: line(pc),
@@ -89,6 +91,7 @@ fn wait_reason(block: &Block<'_, '_>, w: &Warp) -> WaitReason {
             free,
         };
     }
+
     if let Some((id, pc, arrived, expected)) = block.barriers.waiting_at(warp) {
         return WaitReason::Barrier {
             id,
@@ -97,9 +100,11 @@ fn wait_reason(block: &Block<'_, '_>, w: &Warp) -> WaitReason {
             expected,
         };
     }
+
     if let Some(reason) = mbarrier_wait(block, w) {
         return reason;
     }
+
     match (w.present(), w.polling.asked()) {
         (0, _) => WaitReason::Exited,
         (_, Some((pc, _))) => WaitReason::Polls {
@@ -118,6 +123,7 @@ fn mbarrier_wait(block: &Block<'_, '_>, w: &Warp) -> Option<WaitReason> {
     if w.present() == 0 || !block.mbarriers.is_sleeping(w.index) && !w.polling.awaits_mbarrier() {
         return None;
     }
+
     let (pc, address, arrivals, bytes) = block.mbarriers.waiting_at(w.index)?;
     let polls = w.polling.asked().map(|(pc, _)| block.place(pc).line);
     Some(WaitReason::Mbarrier {
@@ -157,10 +163,12 @@ pub(crate) fn waits(block: &Block<'_, '_>, turn: u64) -> BlockWaits {
     if let Some(pc) = mbarrier_wait_at(block, first) {
         fault.place = Some(block.place(pc));
     }
+
     if let Some((pc, address)) = first.polling.asked() {
         fault.place = Some(block.place(pc));
         lane_access::locate(block, &mut fault, address);
     }
+
     BlockWaits {
         turn,
         block: block.blocks[0],
@@ -187,6 +195,7 @@ pub(crate) fn standstill_fault(
             None => groups.push((&waits.reasons, vec![waits.block])),
         }
     }
+
     let mut named: Vec<String> = groups
         .iter()
         .take(MOST_BLOCK_GROUPS)
@@ -222,6 +231,7 @@ pub(crate) fn standstill_fault(
             fault.instead = "look for a wait that nothing ends, or raise the limit if the host or another stream ends it later";
         }
     }
+
     Some(fault)
 }
 
@@ -232,6 +242,7 @@ fn in_blocks(blocks: &[[u32; 3]], reasons: &str) -> String {
     if blocks.len() > MOST_BLOCKS {
         names.push("..".into());
     }
+
     match blocks {
         [one] => format!("in block {}, {reasons}", name(one)),
         _ => format!(

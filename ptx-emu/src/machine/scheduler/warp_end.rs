@@ -15,6 +15,7 @@ pub(crate) fn ended(block: &mut Block<'_, '_>, warp: u32) -> Checked<()> {
     if block.blocks.len() == 1 || block.warps.iter().filter(mine).any(|w| w.present() != 0) {
         return Ok(());
     }
+
     block.cluster.ended[rank as usize] = true;
     unfinished::unfinished(block, Some(rank))?;
     let members: Vec<u32> = block.warps.iter().filter(mine).map(|w| w.index).collect();

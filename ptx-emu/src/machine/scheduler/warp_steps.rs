@@ -34,6 +34,7 @@ pub(crate) fn run(block: &mut Block<'_, '_>, warp: &mut Warp, most: u64) -> Chec
         Some(left) => block.turns.fuel = left,
         None => return Err(out_of_fuel(block, warp)),
     }
+
     Ok(pause)
 }
 
@@ -61,6 +62,7 @@ pub(crate) fn note_asked(block: &Block<'_, '_>, w: &mut Warp) {
     if known && w.now.mask != 0 {
         let first = addresses[w.now.mask.trailing_zeros() as usize];
         w.polling.asked = Some((w.now.pc, first));
+
         // Without an outside, it does not matter whose memory it is.
         let most = if block.grid.standstill.is_open() {
             Polled::Host
@@ -84,6 +86,7 @@ pub(crate) fn state(w: &Warp) -> u64 {
             hasher.write_u32(n);
         }
     }
+
     for (known, lanes) in w.regs.w32.defined.iter().zip(&w.regs.w32.lanes) {
         if *known != 0 {
             for value in lanes {
@@ -91,6 +94,7 @@ pub(crate) fn state(w: &Warp) -> u64 {
             }
         }
     }
+
     for (known, lanes) in w.regs.w64.defined.iter().zip(&w.regs.w64.lanes) {
         if *known != 0 {
             for value in lanes {
@@ -98,14 +102,17 @@ pub(crate) fn state(w: &Warp) -> u64 {
             }
         }
     }
+
     for (value, known) in w.regs.pred.iter().zip(&w.regs.pred_defined) {
         hasher.write_u32(value & known);
     }
+
     hasher.write_usize(w.calls.len());
     let words = w.local.iter().take(w.top.div_ceil(4) as usize);
     for word in words.flatten() {
         hasher.write_u32(*word);
     }
+
     hasher.finish()
 }
 
@@ -126,6 +133,7 @@ fn out_of_fuel(block: &Block<'_, '_>, warp: &Warp) -> Box<Fault> {
     if let Some(reason) = wait_reasons::mbarrier_reason(block, warp) {
         let _ = write!(what, "; {reason}");
     }
+
     let mut fault = block.fault(warp, warp.now.mask, Class::OutOfFuel, what);
     fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
     fault

@@ -105,6 +105,7 @@ pub(crate) fn advance(block: &mut Block<'_, '_>, most: u64) -> Checked<BlockProg
             if fault.class.rank() != Class::DivergentBarrier.rank() {
                 return Err(first);
             }
+
             first.instead = match fault.class {
                 Class::InactiveLane => {
                     "correct the mask first: the lanes do not meet, and this may follow from that"
@@ -125,14 +126,17 @@ fn advance_warps(block: &mut Block<'_, '_>, most: u64) -> Checked<BlockProgress>
             // Another block has found a fault, and that one is reported.
             return Ok(BlockProgress::Ended);
         }
+
         if block.turns.round.is_multiple_of(LOOKS) {
             in_time(block)?;
         }
+
         match take_turns(block)? {
             Round::Continues => {}
             Round::Waits { proven } => return Ok(BlockProgress::Waits { proven }),
             Round::Stuck => break,
         }
+
         if block.turns.round >= end && !block.turns.ready.is_empty() {
             return Ok(BlockProgress::Paused);
         }
@@ -154,6 +158,7 @@ fn misses_barrier(block: &Block<'_, '_>, race: &Fault) -> bool {
     let (Some(place), Some(other)) = (&race.place, &race.other) else {
         return false;
     };
+
     let waiting = block
         .warps
         .iter()
@@ -176,6 +181,7 @@ fn take_turns(block: &mut Block<'_, '_>) -> Checked<Round> {
         if copy::land_due(block)? {
             block.turns.effects += 1;
         }
+
         let pause = match turn(block, w as usize) {
             Ok(pause) => pause,
             Err(fault) => {
@@ -193,6 +199,7 @@ fn take_turns(block: &mut Block<'_, '_>) -> Checked<Round> {
         all_await_mbarriers &= polling.awaits_mbarrier();
         after_turn(block, w, pause)?;
     }
+
     wake(block)?;
     all_poll &= !block.turns.ready.is_empty();
     let idle = all_poll && block.turns.effects == before && nothing_on_its_way(block);
@@ -200,16 +207,19 @@ fn take_turns(block: &mut Block<'_, '_>) -> Checked<Round> {
     if !all_poll || block.turns.idle_rounds >= PATIENCE && end_patience(block)? {
         return Ok(Round::Continues);
     }
+
     let stays = idle && all_stay && !block.mbarriers.has_sleepers();
     block.turns.proven_rounds = if stays {
         block.turns.proven_rounds + 1
     } else {
         0
     };
+
     // In each round, one group of diverged lanes of each warp has its turn.
     let strands = block.warps.iter().map(|w| w.apart.len() as u32 + 1).max();
     let strands = strands.unwrap_or(1);
     let proven = block.turns.proven_rounds >= strands;
+
     // Only threads of the block arrive at its mbarriers, so a loop that looks at nothing else
     // waits for the block.
     if all_await_mbarriers && polled(block) == Polled::Block {
@@ -220,6 +230,7 @@ fn take_turns(block: &mut Block<'_, '_>) -> Checked<Round> {
             Round::Continues
         });
     }
+
     Ok(Round::Waits { proven })
 }
 
@@ -342,7 +353,9 @@ fn judge(block: &mut Block<'_, '_>, w: &mut Warp, pause: Pause, before: u64) -> 
         w.others_may_run();
         return Ok(pause);
     }
+
     w.polling.note_failed(pause);
+
     // Most waits for an mbarrier succeed soon, so the loop is not looked at before.
     if pause == Pause::Yields && !w.polling.impatient {
         if w.runnable().is_some() {
@@ -355,11 +368,14 @@ fn judge(block: &mut Block<'_, '_>, w: &mut Warp, pause: Pause, before: u64) -> 
         w.others_may_run();
         return Ok(pause);
     }
+
     w.polling.quiet += 1;
+
     // Looking at the loop takes longer than a turn.
     if w.polling.unknown > FEW_UNKNOWN && !w.polling.quiet.is_multiple_of(UNKNOWN_LOOKS) {
         return poll(block, w, Pause::Spins);
     }
+
     if matches!(pause, Pause::Sleeps | Pause::Yields) {
         let state = state(w);
         if std::mem::replace(&mut w.polling.slept, state) == state {
@@ -370,6 +386,7 @@ fn judge(block: &mut Block<'_, '_>, w: &mut Warp, pause: Pause, before: u64) -> 
         }
         return judge_iteration(block, w, before, Pause::Sleeps);
     }
+
     // A warp that computes for long is looked at ever less often.
     let quiet = w.polling.quiet;
     if w.polling.again || quiet.is_power_of_two() || quiet.is_multiple_of(MOST_QUIET) {
@@ -390,6 +407,7 @@ fn probe(block: &mut Block<'_, '_>, w: &mut Warp, before: u64) -> Checked<Pause>
         if w.effects != before {
             return Ok(pause);
         }
+
         match pause {
             Pause::Turn => {}
             // The loop is longer than a turn, and sleeps or waits for an mbarrier.
@@ -399,14 +417,17 @@ fn probe(block: &mut Block<'_, '_>, w: &mut Warp, before: u64) -> Checked<Pause>
             }
             _ => return Ok(pause),
         }
+
         if w.now.pc == pc && state(w) == start {
             w.polling.failed = false;
             return poll(block, w, Pause::Stays);
         }
     }
+
     if w.polling.quiet >= MOST_QUIET && w.polling.asks {
         return judge_iteration(block, w, before, Pause::Spins);
     }
+
     Ok(Pause::Turn)
 }
 
@@ -447,9 +468,11 @@ fn in_time(block: &Block<'_, '_>) -> Checked<()> {
     {
         return Ok(());
     }
+
     let Some(warp) = block.warps.iter().find(|w| w.present() != 0) else {
         return Ok(());
     };
+
     let what = "the launch has not ended within its time limit; this warp is still running";
     let mut fault = block.fault(warp, warp.present(), Class::TimeLimit, what);
     fault.instead = "look for a loop that waits for what never comes, or raise the limit";
@@ -462,6 +485,7 @@ fn stuck(block: &Block<'_, '_>) -> Checked<()> {
     let Some(first) = block.warps.iter().find(|w| w.present() != 0) else {
         return left_over(block);
     };
+
     let what = format!(
         "no warp can continue: {}",
         wait_reasons::wait_reasons(block)
@@ -492,6 +516,7 @@ fn left_over(block: &Block<'_, '_>) -> Checked<()> {
     let Some((id, pc, warp, arrived, expected)) = block.barriers.left_over() else {
         return Ok(());
     };
+
     let warp = &block.warps[warp as usize];
     let what = format!(
         "the block has ended, and {arrived} of {expected} threads have arrived at barrier {id}"

@@ -132,6 +132,7 @@ impl<'g, 'a> Block<'g, 'a> {
                 first[2] + r / (x * y),
             ];
         }
+
         self.shadow.start();
         self.clear_reserved();
         self.barriers.start();
@@ -144,6 +145,7 @@ impl<'g, 'a> Block<'g, 'a> {
                 &identity(self.grid, self.blocks[w.rank as usize]),
             );
         }
+
         self.turns.start(self.warps.len(), self.grid.schedule.fuel);
     }
 
@@ -211,9 +213,11 @@ impl<'g, 'a> Block<'g, 'a> {
         {
             return self.lost_in_shuffle(warp, name, lanes, pc);
         }
+
         if let Some(fault) = warp.regs.found_nothing(u.bank.bits(), u.slot, u.lanes) {
             return Box::new(fault.clone());
         }
+
         let what = match u.bank {
             Bank::Pred => format!("predicate {name} is read before it is written"),
             _ => format!("register {name} is read before it is written"),
@@ -352,6 +356,7 @@ pub(crate) fn show_ranges(numbers: &[u32]) -> String {
             _ => runs.push((number, number)),
         }
     }
+
     let show = |(first, last): &(u32, u32)| {
         if first == last {
             first.to_string()

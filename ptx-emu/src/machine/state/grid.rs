@@ -104,6 +104,7 @@ fn impossible(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
     if let Some(what) = impossible_cluster(launch, cluster) {
         return Some(what);
     }
+
     let threads = launch
         .block
         .iter()
@@ -128,34 +129,40 @@ fn impossible(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
             launch.block
         ));
     }
+
     if too_many {
         return Some(format!(
             "a grid of {:?} blocks: 1 to {MOST_BLOCKS:?}",
             launch.grid
         ));
     }
+
     if let Some(size) = kernel.reqntid.filter(|size| *size != launch.block) {
         return Some(format!(
             "a block of {:?} threads: .reqntid says {size:?}",
             launch.block
         ));
     }
+
     if let Some(most) = named.filter(|most| threads > *most) {
         return Some(format!(
             "a block of {threads} threads: .maxntid says at most {most}"
         ));
     }
+
     if shared > MOST_SHARED {
         return Some(format!(
             "{shared} bytes of shared memory: at most {MOST_SHARED}"
         ));
     }
+
     if launch.params.len() < bytes {
         return Some(format!(
             "{} bytes of parameters: the kernel takes {bytes}",
             launch.params.len()
         ));
     }
+
     None
 }
 
@@ -169,11 +176,13 @@ fn impossible_cluster(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> 
             "clusters of {cluster:?} blocks: 1 to {MOST_CLUSTER} in all"
         ));
     }
+
     if let Some(named) = launch.kernel.cluster.filter(|named| *named != cluster) {
         return Some(format!(
             "clusters of {cluster:?} blocks: .reqnctapercluster says {named:?}"
         ));
     }
+
     let whole = launch.grid.iter().zip(cluster).all(|(n, c)| n % c == 0);
     (!whole).then(|| {
         format!(
@@ -196,6 +205,7 @@ impl<'a> GridState<'a> {
         if let Some(what) = impossible(launch, cluster) {
             return Err(refuse(launch, schedule, what));
         }
+
         let statics = &launch.kernel.statics;
         let variables = memory.statics(place.device, statics.id, &statics.variables);
         let refused = |e: MemoryError| refuse(launch, schedule, e.to_string());
@@ -204,6 +214,7 @@ impl<'a> GridState<'a> {
         if code.uses_heap() {
             memory.need_heap(place.device).map_err(refused)?;
         }
+
         let workspace = if place.cooperative && code.uses_workspace() {
             workspace(memory, place.device).map_err(refused)?
         } else {
@@ -306,6 +317,7 @@ impl GridState<'_> {
         if self.left() == 0 || self.stop.load(Relaxed) {
             return None;
         }
+
         let resident = self.resident.fetch_add(1, Relaxed);
         let has_space = self.cooperative || resident < MOST_RESIDENT;
         let turn = has_space
@@ -314,6 +326,7 @@ impl GridState<'_> {
         if turn.is_none() {
             self.release();
         }
+
         turn
     }
 
@@ -356,6 +369,7 @@ impl GridState<'_> {
         {
             self.stop.store(true, Relaxed);
         }
+
         match known {
             Some(known) => {
                 let (first, known) = &mut faults[known];

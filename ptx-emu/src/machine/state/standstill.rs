@@ -158,6 +158,7 @@ impl<'a> Standstill<'a> {
         if state.verdict.is_some() {
             return true;
         }
+
         self.pausing.fetch_add(1, SeqCst);
         if self.stamp() == rest.stamp {
             let pause = SHORTEST_PAUSE
@@ -169,6 +170,7 @@ impl<'a> Standstill<'a> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+
         self.pausing.fetch_sub(1, SeqCst);
         state.verdict.is_some()
     }
@@ -181,6 +183,7 @@ impl<'a> Standstill<'a> {
         if !state.rests.iter().all(rests) || self.stamp() != stamp {
             return false;
         }
+
         let now = Instant::now();
         let since = state
             .looked
@@ -192,6 +195,7 @@ impl<'a> Standstill<'a> {
             state.stamp = stamp;
             state.lasted = Duration::ZERO;
         }
+
         true
     }
 

@@ -139,10 +139,12 @@ impl Warp {
         self.exited = 0;
         self.forced = 0;
         self.forget_strands();
+
         // A fault in another block may have ended the last one within a call.
         if let Some(outermost) = self.calls.drain(..).next() {
             self.regs = outermost.regs;
         }
+
         self.now = WarpFrame {
             pc: 0,
             join: NEVER,
@@ -181,6 +183,7 @@ impl Warp {
                 _ => regs.w32.defined[slot] = u32::MAX,
             }
         }
+
         for (slot, special) in &routine.specials {
             regs.w32.lanes[*slot as usize] =
                 std::array::from_fn(|lane| self.special(*special, lane as u32, id));
@@ -196,6 +199,7 @@ impl Warp {
         if lost == 0 {
             return;
         }
+
         self.regs.w32.defined[slot as usize] &= !lost;
         self.lost.retain(|l| l.lanes != 0);
         self.lost.push(LostRegister {

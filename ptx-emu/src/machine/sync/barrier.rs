@@ -57,6 +57,7 @@ pub(crate) fn barrier_use(
             format!("barrier {id} does not exist: there are 0 to 15"),
         ));
     }
+
     if count == 0 || count % 32 != 0 || count > block.barriers.all {
         let what = format!(
             "barrier {id} for {count} threads: the block has {}, and warps count whole",
@@ -64,6 +65,7 @@ pub(crate) fn barrier_use(
         );
         return Err(mismatch(block, w, what));
     }
+
     Ok(BarrierUse {
         id: id + COUNT as u32 * w.rank,
         count,
@@ -103,6 +105,7 @@ pub(crate) fn arrive(
     } else if state.expected != count || state.reduces != reduces {
         return Err(disagree(block, w, id, count));
     }
+
     state.arrived += 32;
     state.holds += holds.count_ones();
     state.threads += mask.count_ones();
@@ -112,9 +115,11 @@ pub(crate) fn arrive(
         state.waiting.push((w.index, kind));
         block.barriers.waits[w.index as usize] = Some((id, w.now.pc));
     }
+
     if full {
         complete(block, w, id);
     }
+
     Ok(block.barriers.waits[w.index as usize].is_some())
 }
 

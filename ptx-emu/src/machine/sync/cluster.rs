@@ -38,6 +38,7 @@ pub(crate) fn map_address(
         let what = format!("mapa to block {rank} of a cluster of {blocks}");
         return Err(block.fault(w, outside, Class::OutOfBounds, what));
     }
+
     // Below the window of generic addresses, or in it.
     let out = std::array::from_fn(|l| {
         let window = addresses[l] & !(WINDOW - 1);
@@ -79,6 +80,7 @@ pub(crate) fn cluster_arrive(
             "a second arrival at the barrier of the cluster, and no wait between",
         ));
     }
+
     at.lanes |= mask;
     if releases {
         block
@@ -87,6 +89,7 @@ pub(crate) fn cluster_arrive(
             .release(w.index, &mut block.cluster.gathered);
         block.shadow.clocks.bump(w.index as usize);
     }
+
     finish_arrival(block, w);
     Ok(())
 }
@@ -114,10 +117,12 @@ pub(crate) fn cluster_wait(block: &mut Block<'_, '_>, w: &Warp) -> Checked<bool>
             "a wait at the barrier of the cluster, and no arrival before",
         ));
     }
+
     at.sleeps = (done < at.arrivals).then_some(w.now.pc);
     if at.sleeps.is_some() {
         return Ok(true);
     }
+
     at.waits += 1;
     at.together = false;
     block.shadow.clocks.acquire(w.index, &block.cluster.last);
@@ -145,6 +150,7 @@ pub(crate) fn complete_cluster(block: &mut Block<'_, '_>) {
         ..
     } = &mut block.cluster;
     let arrived = |w: &AtBarrier| w.arrivals > *done;
+
     // The warp that runs now is not at its place, and counts as one that has exited: it has
     // just arrived.
     let missing = block
@@ -154,6 +160,7 @@ pub(crate) fn complete_cluster(block: &mut Block<'_, '_>) {
     if missing || !warps.iter().any(arrived) {
         return;
     }
+
     *done += 1;
     *last = std::mem::take(gathered);
     for (index, w) in warps.iter_mut().enumerate() {
@@ -190,6 +197,7 @@ pub(crate) fn set_registers(
     let Some(blocks) = block.grid.launch.kernel.minnctapersm else {
         return Ok(false);
     };
+
     let threads: u32 = block.grid.launch.block.iter().product();
     let launched = (REGISTERS / (threads * blocks.max(1)) / 8 * 8).min(MOST_REGISTERS);
     let Cluster {
@@ -207,6 +215,7 @@ pub(crate) fn set_registers(
         short[w.index as usize] = Some((w.now.pc, 32 * wanted - 32 * *held, *free));
         return Ok(true);
     }
+
     *free = available - 32 * wanted;
     *held = wanted;
     short[w.index as usize] = None;

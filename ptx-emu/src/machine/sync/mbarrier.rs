@@ -87,12 +87,15 @@ pub(crate) fn mbarrier(
                 if drops {
                     expect_less(block, w, l, i, counts[l])?;
                 }
+
                 arrive_at(block, w, l, i, counts[l])?;
             }
+
             block.shadow.clocks.bump(w.index as usize);
             if let Some(slot) = state {
                 w.regs.set(slot, mask, &states);
             }
+
             Ok(())
         }
     }
@@ -110,6 +113,7 @@ fn check_incomplete(
     if count < o.pending || o.bytes != 0 {
         return Ok(());
     }
+
     let what = format!(
         "an arrival with .noComplete that completes phase {} of an mbarrier",
         o.done
@@ -137,6 +141,7 @@ fn expect_less(
         o.count -= count;
         return Ok(());
     }
+
     let address = o.address;
     let all = o.count;
     let what = format!("mbarrier.arrive_drop of {count} arrivals, of {all} that a phase expects");
@@ -173,6 +178,7 @@ fn init(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64, count: u
         let what = format!("mbarrier.init with a count of {count}: it is 1 to {MOST_COUNT}");
         return Err(bad_mbarrier(block, w, lane, address, what, ""));
     }
+
     if let Some(i) = block.mbarriers.find(address) {
         let first = block.mbarriers.objects[i].init;
         let what = "mbarrier.init of what is an mbarrier already".to_string();
@@ -187,6 +193,7 @@ fn init(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64, count: u
         fault.other = Some(block.earlier(first.pc, first.thread.into(), "initialised it"));
         return Err(fault);
     }
+
     let access = AccessProperties {
         pc: w.now.pc,
         writes: true,
@@ -246,6 +253,7 @@ fn inval(block: &mut Block<'_, '_>, w: &Warp, lane: usize, address: u64) -> Chec
             "wait for the copy first",
         ));
     }
+
     check_unused(block, w, lane, i)?;
     let gone = block.mbarriers.objects.remove(i);
     block.shadow.cover(gone.address, 8, false);
@@ -271,6 +279,7 @@ fn check_unused(block: &Block<'_, '_>, w: &Warp, lane: usize, i: usize) -> Check
     let Some(last) = o.uses.iter().find(late) else {
         return Ok(());
     };
+
     let what =
         "mbarrier.inval, and nothing orders the last use of another warp before it".to_string();
     let instead = "put a barrier between, or an atomic that releases and acquires";
@@ -290,6 +299,7 @@ pub(crate) fn object(
     if block.blocks.len() > 1 {
         cluster_window::visit(block, w, lane, address)?;
     }
+
     let Some(i) = block.mbarriers.find(address) else {
         let address = block.shadow.local(address);
         let what =
@@ -303,6 +313,7 @@ pub(crate) fn object(
             "initialise it, and put a barrier between",
         ));
     };
+
     let init = block.mbarriers.objects[i].init;
     let thread = w.index * 32 + lane as u32;
     let access = AccessProperties {
@@ -322,6 +333,7 @@ pub(crate) fn object(
         }
         return Ok(i);
     }
+
     let what = "an mbarrier is used, and nothing orders this after its mbarrier.init".to_string();
     let mut fault = bad_mbarrier(block, w, lane, address, what, "put a barrier between");
     fault.other = Some(block.earlier(init.pc, init.thread.into(), "initialised it"));
@@ -357,6 +369,7 @@ fn expect_bytes(
     if o.bytes <= MOST_BYTES {
         return Ok(());
     }
+
     let address = o.address;
     let bytes = o.bytes;
     let what = format!("an mbarrier expects {bytes} bytes: at most {MOST_BYTES}");
@@ -376,6 +389,7 @@ fn check_phase(block: &Block<'_, '_>, w: &Warp, lane: usize, i: usize) -> Checke
     if known_phases(block, w, o) >= o.done {
         return Ok(());
     }
+
     let what = format!(
         "an arrival in phase {} of an mbarrier, while the thread cannot know that phase {} is complete",
         o.done,
@@ -425,6 +439,7 @@ fn arrive_at(
             "initialise it with the number of arrivals",
         ));
     }
+
     o.pending -= count;
     o.arrived = (w.now.pc, thread);
     block.shadow.clocks.release(w.index, &mut o.gathered);
@@ -460,11 +475,13 @@ pub(crate) fn copy_arrived(
         fault.place = Some(block.place(pc));
         return Err(fault);
     }
+
     o.pending -= 1;
     o.arrived = (pc, thread);
     if wrote {
         o.copied.push((o.done, pc, thread));
     }
+
     end_phase(block, i).map_err(|late| {
         too_late(
             block,
@@ -518,6 +535,7 @@ fn end_phase(block: &mut Block<'_, '_>, i: usize) -> Result<(), (u32, u32)> {
     if o.pending > 0 || o.bytes != 0 {
         return Ok(());
     }
+
     let late = |(warp, count, _): &&(u32, u32, u32)| {
         o.gathered
             .get(*warp as usize)
@@ -526,6 +544,7 @@ fn end_phase(block: &mut Block<'_, '_>, i: usize) -> Result<(), (u32, u32)> {
     if let Some((warp, _, pc)) = o.waits.iter().find(late) {
         return Err((*warp, *pc));
     }
+
     block.shadow.clocks.end_phase(o.agent, &mut o.gathered);
     o.last.clone_from(&o.gathered);
     o.done += 1;
@@ -538,11 +557,13 @@ fn end_phase(block: &mut Block<'_, '_>, i: usize) -> Result<(), (u32, u32)> {
         else {
             continue;
         };
+
         sleep.woken = Some(o.done);
         o.waits
             .push((warp as u32, block.shadow.clocks.count(warp), sleep.pc));
         awake.push(warp as u32);
     }
+
     Ok(())
 }
 
@@ -597,6 +618,7 @@ pub(crate) fn wait(
     for l in lanes(if same { 1 << first } else { mask }) {
         yes |= u32::from(is_over(block, w, l, addresses[l], b.phase, phases[l])?) << l;
     }
+
     yes = if same && yes != 0 { mask } else { yes };
     let failed = &mut block.mbarriers.failed[w.index as usize];
     let again = failed.is_some_and(|wait| (wait.address, wait.phase) == key);
@@ -605,6 +627,7 @@ pub(crate) fn wait(
         phase: key.1,
         pc: w.now.pc,
     });
+
     // Lanes that can run may be those that arrive, so the warp does not sleep with them.
     let may_sleep = !w.polling.is_impatient() && w.runnable().is_none();
     if yes != mask && again && same && b.suspends && may_sleep {
@@ -616,9 +639,11 @@ pub(crate) fn wait(
         block.mbarriers.sleeps[w.index as usize] = Some(sleep);
         return Ok(WaitOutcome::Suspended);
     }
+
     if let Some(p) = b.p {
         w.regs.set_pred(p, mask, yes);
     }
+
     Ok(if yes == mask {
         WaitOutcome::Answered
     } else {
@@ -650,6 +675,7 @@ fn is_over(
             "",
         ));
     }
+
     let over = if parity {
         u64::from(done & 1) != phase
     } else {
@@ -661,6 +687,7 @@ fn is_over(
     if parity && known_phases(block, w, o) + 2 <= done {
         return Err(aliased(block, w, lane, i, done));
     }
+
     let o = &mut block.mbarriers.objects[i];
     block.shadow.clocks.acquire(w.index, &o.last);
     o.copied.retain(|(of, ..)| *of >= done);
@@ -672,6 +699,7 @@ fn is_over(
             w.now.pc,
         ));
     }
+
     Ok(true)
 }
 
@@ -721,6 +749,7 @@ pub(crate) fn check_target(
     if o.fenced || block.blocks.len() == 1 {
         return Ok(());
     }
+
     let what = "a copy completes on an mbarrier whose initialisation it may not see".to_string();
     let instead = "execute fence.mbarrier_init or fence.proxy.async between mbarrier.init and the barrier after it";
     let mut fault = bad_mbarrier(block, w, lane, address, what, instead);

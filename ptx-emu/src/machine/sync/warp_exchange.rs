@@ -60,6 +60,7 @@ pub(crate) fn groups(
             left: mask,
         });
     }
+
     let masks = *w
         .regs
         .get::<u32>(named, mask)
@@ -68,6 +69,7 @@ pub(crate) fn groups(
     for group in groups {
         check_group(block, w, mask, group, &masks)?;
     }
+
     Ok(groups)
 }
 
@@ -84,6 +86,7 @@ fn check_group(
         let what = format!("{who} executes this, but the mask 0x{named:08x} does not name it");
         return Err(bad_mask(block, w, group & !named, what));
     }
+
     if let Some(other) = lanes(mask & !group)
         .map(|l| masks[l])
         .find(|other| other & named != 0)
@@ -96,12 +99,14 @@ fn check_group(
         );
         return Err(bad_mask(block, w, group | others, what));
     }
+
     let missing = named & w.present() & !group;
     if missing != 0 {
         let who = show_lanes(missing);
         let what = format!("the mask 0x{named:08x} names {who}, not among those that execute this");
         return Err(bad_mask(block, w, missing, what));
     }
+
     Ok(())
 }
 
@@ -116,6 +121,7 @@ pub(crate) fn check_whole(block: &Block<'_, '_>, w: &Warp, mask: u32) -> Checked
     if mask == u32::MAX {
         return Ok(());
     }
+
     let what = format!(
         "an .aligned instruction is executed by {} alone",
         show_lanes(mask)
@@ -204,15 +210,18 @@ fn shuffle(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, s: &Shuffle) -> C
                 lost |= 1 << lane;
                 continue;
             }
+
             if group >> from & 1 == 0 {
                 let what = format!("lane {lane} reads from lane {from}, which does not take part");
                 return Err(bad_mask(block, w, 1 << lane, what));
             }
+
             out[lane] = a[from as usize];
             sources[lane] = Some(from);
             lost |= (!written >> from & 1) << lane;
         }
     }
+
     if let Some(d) = s.d {
         w.regs.set(d, mask, &out);
         for (from, fault) in put_off {
@@ -225,9 +234,11 @@ fn shuffle(block: &mut Block<'_, '_>, w: &mut Warp, mask: u32, s: &Shuffle) -> C
         }
         w.lose(d, mask, lost);
     }
+
     if let Some(p) = s.p {
         w.regs.set_pred(p, mask, valid);
     }
+
     Ok(())
 }
 
@@ -252,6 +263,7 @@ fn vote(
             Vote::Uni => w.regs.set_pred(d, group, all(holds == 0 || holds == group)),
         }
     }
+
     Ok(())
 }
 
@@ -290,6 +302,7 @@ fn matches(
             w.regs.set_pred(p, group, whole);
         }
     }
+
     Ok(())
 }
 
@@ -311,6 +324,7 @@ fn redux(
         let total = lanes(group).map(|l| values[l]).reduce(f).unwrap_or(0);
         w.regs.set(d, group, &[total; 32]);
     }
+
     Ok(())
 }
 

@@ -110,6 +110,7 @@ pub(crate) fn add_products(sum: f32, a: &DotFactors, b: &DotFactors, kept: StepP
     if a.special || b.special || !sum.is_finite() {
         return add_special(sum, a, b);
     }
+
     let rows = |factors: &DotFactors| factors.len.div_ceil(LANES);
     let rows = rows(a).max(rows(b));
     let mut largest = [exponent(sum, -126); LANES];
@@ -125,10 +126,12 @@ pub(crate) fn add_products(sum: f32, a: &DotFactors, b: &DotFactors, kept: StepP
             *largest = (*largest).max(a.wrapping_add(*b));
         }
     }
+
     let largest = i32::from(largest.into_iter().fold(ZERO, i16::max));
     if largest <= i32::from(ZERO / 2) {
         return 0.0;
     }
+
     let scale = power_of_two(fraction - largest);
     let total = if IN_SINGLES.contains(&largest) {
         total(a, b, rows, |a, b| (a * b * scale as f32) as i32)
@@ -172,6 +175,7 @@ fn total(a: &DotFactors, b: &DotFactors, rows: usize, cut: impl Fn(f32, f32) -> 
 /// Returns `n * 2^e` as an `f32` with limited precision, rounded toward zero.
 fn single(n: i64, e: i32, kept: StepPrecision) -> f32 {
     let spare = 64 - n.unsigned_abs().leading_zeros() as i32 - kept.result;
+
     // Below the least exponent, a single has fewer bits.
     let spare = spare.max(-149 - e);
     let magnitude = if spare > 0 {
@@ -182,6 +186,7 @@ fn single(n: i64, e: i32, kept: StepPrecision) -> f32 {
     let cut = spare > 0 && magnitude << spare.min(63) != n.unsigned_abs();
     let magnitude = magnitude | u64::from(kept.odd && cut);
     let value = magnitude as f64 * power_of_two(e + spare.max(0));
+
     // Any value above the largest `f32` is infinite, but `as` would round some of them down to it.
     let value = if value > f64::from(f32::MAX) {
         f32::INFINITY
@@ -244,6 +249,7 @@ mod tests {
         for i in 0..16 {
             assert_eq!(sum(100.0, &at(i)), 100.0 + 1.5 - 15.0 * 0.25);
         }
+
         assert_eq!(sum(0.0, &[(0.0, 5.0)]), 0.0);
         assert_eq!(sum(-2.5, &[]), -2.5);
     }
@@ -278,6 +284,7 @@ mod tests {
             let ((a, e), (b, f)) = (parts(a), parts(b));
             (a * b, e + f)
         }));
+
         // Each is `m * 2^(e - 46)`.
         let Some(largest) = addends
             .iter()
@@ -287,6 +294,7 @@ mod tests {
         else {
             return 0.0;
         };
+
         let cut = |(m, e): &(i128, i32)| {
             let bits = (largest - e + 46 - fraction).min(127);
             m.signum() * (m.abs() >> bits)

@@ -83,6 +83,7 @@ pub(crate) fn load_matrix(
                 (0..4).for_each(|i| row[4 * half as usize + i] = (bits >> (16 * i)) as u16);
             }
         }
+
         let element =
             |a: usize, b: usize| u32::from(if m.transposed { rows[b][a] } else { rows[a][b] });
         let out: [u32; 32] = std::array::from_fn(|lane| {
@@ -92,6 +93,7 @@ pub(crate) fn load_matrix(
         });
         w.regs.set(*slot, mask, &out);
     }
+
     Ok(())
 }
 
@@ -133,6 +135,7 @@ pub(crate) fn store_matrix(
             }
         }
     }
+
     Ok(())
 }
 
@@ -260,6 +263,7 @@ fn halves(
             *d = add_products(*d, &a, b, WIDE);
         }
     }
+
     scatter(&d, f32::to_bits)
 }
 
@@ -287,5 +291,6 @@ fn bytes(m: &Mma, a: &Registers, b: &Registers, c: &Registers) -> Registers {
             .zip(sum)
             .for_each(|(d, sum)| *d = d.wrapping_add(sum as i32 as u32));
     }
+
     scatter(&d, |sum| sum)
 }

@@ -45,6 +45,7 @@ pub(crate) fn stored_columns(
         );
         return Err(block.fault(w, u32::MAX, Class::Descriptor, what));
     }
+
     let holds = |lane: &usize| (first..first + threads).contains(&(lane % 4));
     let mask = lanes(u32::MAX)
         .filter(holds)

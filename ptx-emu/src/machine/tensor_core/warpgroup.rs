@@ -71,6 +71,7 @@ pub(crate) fn compute(
         MatrixElement::S32 => add_integers(p, &pending.columns, (&left, &right), &mut d),
         _ => add_floats(p, &pending.columns, (&left, &right), &mut d),
     }
+
     put_sums(w, p, &d);
     Ok(())
 }
@@ -127,6 +128,7 @@ fn left_registers(
             }
         }
     }
+
     Ok(rows)
 }
 
@@ -144,6 +146,7 @@ fn sums(block: &Block<'_, '_>, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<Ve
             }
         }
     }
+
     Ok(d)
 }
 

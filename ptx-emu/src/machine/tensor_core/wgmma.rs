@@ -54,6 +54,7 @@ pub(crate) fn multiply(
             "",
         ));
     }
+
     step_together(block, w, (a, b))?;
     let columns = warpgroup::columns_of_group(block, w, p)?;
     check_operands(block, w, w.now.pc, p, (a, b))?;
@@ -78,6 +79,7 @@ pub(crate) fn multiply(
     if early {
         compute_pending(block, w, |_| true)?;
     }
+
     Ok(())
 }
 
@@ -126,10 +128,12 @@ pub(crate) fn wait_products(
         }
         check_operands(block, w, p.pc, product, (p.a, p.b))?;
     }
+
     compute_pending(block, w, over)?;
     block.pending.products.warps[w.index as usize]
         .pending
         .retain(|p| !over(p));
+
     // All lanes are ordered after the reads of the matmuls.
     block
         .shadow
@@ -154,9 +158,11 @@ pub(crate) fn check_products(block: &mut Block<'_, '_>, w: &Warp) -> Checked<()>
             fault.other = Some(block.earlier(pc, w.index * 32, "issued it"));
             return Err(fault);
         }
+
         let LeftMatrix::Registers(left) = &product.a else {
             continue;
         };
+
         if let Some(slot) = written.iter().find(|s| left.contains(s)) {
             let name = register_name(block, *slot);
             let what = format!(
@@ -172,6 +178,7 @@ pub(crate) fn check_products(block: &mut Block<'_, '_>, w: &Warp) -> Checked<()>
             return Err(fault);
         }
     }
+
     let own = &mut block.pending.products.warps[w.index as usize];
     own.written
         .extend(written.iter().map(|slot| (*slot, w.now.pc)));
@@ -198,6 +205,7 @@ fn check_fenced(block: &Block<'_, '_>, w: &Warp, p: &Wgmma) -> Checked<()> {
             instead,
         ));
     }
+
     let other_sums = |q: &&PendingWgmma| {
         let q = product(block, q.pc);
         q.d != p.d && q.d.iter().any(|slot| p.d.contains(slot))
@@ -210,6 +218,7 @@ fn check_fenced(block: &Block<'_, '_>, w: &Warp, p: &Wgmma) -> Checked<()> {
         fault.other = Some(block.earlier(q.pc, w.index * 32, "issued them"));
         return Err(fault);
     }
+
     let left: &[u32] = if let LeftMatrix::Registers(left) = &p.a {
         left
     } else {
@@ -224,6 +233,7 @@ fn check_fenced(block: &Block<'_, '_>, w: &Warp, p: &Wgmma) -> Checked<()> {
     let Some((slot, pc)) = used else {
         return Ok(());
     };
+
     let what = format!(
         "{} was used since the last wgmma.fence, and a product uses it",
         register_name(block, slot)
@@ -271,6 +281,7 @@ fn step_together(block: &mut Block<'_, '_>, w: &Warp, (a, b): (u64, u64)) -> Che
             "launch whole warpgroups, four warps each",
         ));
     }
+
     // Warpgroups of a block do not begin at multiples of four where its warps do not.
     let group = (w.rank as usize * per_block + w.number as usize / 4 * 4) / 4;
     let own = &mut block.pending.products.warps[w.index as usize];
@@ -281,9 +292,11 @@ fn step_together(block: &mut Block<'_, '_>, w: &Warp, (a, b): (u64, u64)) -> Che
         steps.push((w.now.pc, a, b, w.index));
         return Ok(());
     };
+
     if (pc, first_a, first_b) == (w.now.pc, a, b) {
         return Ok(());
     }
+
     let what = "warps of a warpgroup execute different products, or on different matrices".into();
     let mut fault = misuse(
         block,

@@ -53,6 +53,7 @@ pub(crate) fn multiply_fragments(
     if let Some(by_rows) = p.quads {
         return multiply_quads(block, w, p, by_rows);
     }
+
     let read = |f: &MatrixFragment| gathered(block, w, p.shape, f);
     let b = read(&p.b)?;
     let c = read(&p.c)?;
@@ -76,6 +77,7 @@ pub(crate) fn multiply_fragments(
             d.bits[row * d.columns + column] = sum(p, &factors, c.at(row, column));
         }
     }
+
     scatter(w, p.shape, &p.d, &d);
     Ok(())
 }
@@ -114,6 +116,7 @@ fn multiply_quads(
         });
         lane_access::put(w, register(p.d.item, *slot), u32::MAX, &values);
     }
+
     Ok(())
 }
 
@@ -138,6 +141,7 @@ fn quads(
             }
         }
     }
+
     Ok(out)
 }
 
@@ -160,6 +164,7 @@ fn gathered(
             }
         }
     }
+
     Ok(out)
 }
 
@@ -198,6 +203,7 @@ pub(crate) fn load_fragment(
             lane_access::put(w, self::register(f.item, *slot), mask, &register);
         }
     }
+
     Ok(())
 }
 
@@ -229,6 +235,7 @@ pub(crate) fn store_fragment(
             load_store::store(block, w, mask, &transfer)?;
         }
     }
+
     Ok(())
 }
 
@@ -246,6 +253,7 @@ fn origin(block: &Block<'_, '_>, w: &Warp, mask: u32, m: &WarpMatrix) -> Checked
         fault.instead = "all lanes of the warp must name the same matrix";
         return Err(fault);
     }
+
     let (rows, columns) = m.shape.extent(m.fragment.role);
     let least = if m.by_rows { columns } else { rows };
     if (strides[0] as usize) < least {
@@ -255,6 +263,7 @@ fn origin(block: &Block<'_, '_>, w: &Warp, mask: u32, m: &WarpMatrix) -> Checked
         );
         return Err(block.fault(w, mask, Class::Descriptor, what));
     }
+
     let fragment = m.shape.registers(m.fragment.role, m.fragment.item)
         * register_bits(m.fragment.item) as usize
         / 8;
@@ -423,6 +432,7 @@ fn float_sum(p: &Product, factors: &[(u64, u64)], c: u64) -> u64 {
     if matches!(p.a.item, MatrixElement::E4m3 | MatrixElement::E5m2) {
         return small_sum(p, factors, c);
     }
+
     let least = if p.a.item == MatrixElement::F16 {
         -14
     } else {
@@ -464,6 +474,7 @@ fn small_sum(p: &Product, factors: &[(u64, u64)], c: f32) -> u64 {
         let next = add_products(sum, &left, &right, if halves { HALVES } else { WIDE });
         sum = if halves { rounded(next.into()) } else { next };
     }
+
     if halves {
         narrow16(f64::from(sum) + f64::from(c), Round::Nearest).into()
     } else {

@@ -63,6 +63,7 @@ impl ElementType {
         if self.is_float() {
             return text.parse().ok().map(|value| self.encode_float(value));
         }
+
         let value = integer(text)?;
         let bits = 8 * self.bytes() as u32;
         let (low, high) = match self {
@@ -130,11 +131,13 @@ impl ElementType {
         if !self.is_float() && tolerance == 0.0 {
             return true;
         }
+
         let found = self.value(found);
         let wanted = self.value(wanted);
         if found.is_nan() || wanted.is_nan() {
             return found.is_nan() != wanted.is_nan();
         }
+
         // The difference of equal infinities is NaN, so equality is tested separately. An infinity
         // is never near another value, even though its own tolerance is infinite.
         let near = (found - wanted).abs() <= tolerance * wanted.abs().max(1.0);

@@ -42,6 +42,7 @@ pub(crate) fn float_access(
     if kernel_instructions(code).any(|pc| passed_params(code, pc, &sources).contains(&number)) {
         return None;
     }
+
     let mut first: Option<FloatAccess> = None;
     let all = accesses(code, &sources);
     for access in all.iter().filter(|access| access.params.contains(&number)) {
@@ -59,6 +60,7 @@ pub(crate) fn float_access(
             return None;
         }
     }
+
     first
 }
 

@@ -78,6 +78,7 @@ pub(crate) fn parameter_uses(code: &KernelCode, params: &[Param]) -> Vec<Paramet
             }
         }
     }
+
     for param in kernel_instructions(code).flat_map(|pc| passed_params(code, pc, &sources)) {
         let known = &mut uses[param];
         if !known.loads && !known.stores {
@@ -85,6 +86,7 @@ pub(crate) fn parameter_uses(code: &KernelCode, params: &[Param]) -> Vec<Paramet
             known.stores = true;
         }
     }
+
     uses
 }
 
@@ -102,6 +104,7 @@ pub(crate) fn passed_params(code: &KernelCode, pc: usize, sources: &Sources) -> 
     if !name.starts_with("st.param") && !name.starts_with("st.local") {
         return BTreeSet::new();
     }
+
     let value = operands.rsplit(']').next().unwrap_or("");
     let registers = named(code, pc, value);
     registers
@@ -193,6 +196,7 @@ fn derive(code: &KernelCode, pc: usize, params: &[Param], sources: &mut Sources)
             sources.entry(register).or_default().insert(param);
         }
     }
+
     let (_, operands) = parts(&code.places[pc]);
     let (first, _) = split(operands);
     let derived: BTreeSet<usize> = address_operands(code, pc)
@@ -266,6 +270,7 @@ fn access(code: &KernelCode, pc: usize, sources: &Sources) -> Option<ParameterAc
     if params.is_empty() {
         return None;
     }
+
     let values: Vec<Register> = named(code, pc, operands)
         .into_iter()
         .filter(|register| !address.contains(register))

@@ -180,6 +180,7 @@ impl ProductShape {
         let g = lane / 4;
         let t = lane % 4;
         let each = item.each();
+
         // The number of blocks of 8 rows in one fragment.
         let blocks = if self.rows >= 16 { 2 } else { 1 };
         let deep = self.depth / (4 * each).max(1);

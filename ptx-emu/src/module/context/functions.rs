@@ -45,6 +45,7 @@ impl<'a> Functions<'a> {
             .enumerate()
             .map(|(i, f)| (f.name, i as u32))
             .collect();
+
         // An alias has the number of its function, so that calls and addresses of both are the
         // same.
         for (name, other) in &ast.aliases {
@@ -52,6 +53,7 @@ impl<'a> Functions<'a> {
                 numbers.insert(name, number);
             }
         }
+
         let declared = ast.functions.iter().map(|f| (f.name, f)).collect();
         let kernels = ast.entries.iter().map(|entry| entry.name).collect();
         let mut functions = Functions {
@@ -101,6 +103,7 @@ impl<'a> Functions<'a> {
         if self.defined.is_empty() {
             return Vec::new();
         }
+
         let of_variable = |init: &Initial<'_>| match init {
             Initial::Address { name, .. } => self.number(name),
             Initial::Number(_) | Initial::Zeros(_) => None,
@@ -132,7 +135,9 @@ impl<'a> Functions<'a> {
                 }
             }
         }
+
         let mut taken: Vec<u32> = taken.into_iter().collect();
+
         // The order of a hash set would make numbers of routines differ from run to run.
         taken.sort_unstable();
         taken
@@ -153,6 +158,7 @@ impl<'a> Functions<'a> {
             let mut own = HashSet::new();
             mentioned(entry, &mut own);
             let mut found: Vec<u32> = own.iter().filter_map(|name| self.number(name)).collect();
+
             // The order of discovery decides the order of the code, so it must not depend on a hash
             // map.
             found.sort_unstable();
@@ -162,21 +168,25 @@ impl<'a> Functions<'a> {
                     *by_address = false;
                 }
             }
+
             order.extend(
                 found
                     .into_iter()
                     .filter(|number| seen.insert(*number))
                     .map(|number| (number, false)),
             );
+
             // An indirect call may have any function as its target whose address is taken
             // somewhere.
             if calls_by_address(entry, self) {
                 let taken = self.taken.iter().filter(|number| seen.insert(**number));
                 order.extend(taken.map(|number| (*number, true)));
             }
+
             let Some((number, _)) = order.get(next) else {
                 return (order, names);
             };
+
             entry = self.defined[*number as usize];
             next += 1;
         }

@@ -48,12 +48,15 @@ impl<'a> DecodingUnit<'a> {
             // A register is visible only after its declaration, as in ptxas.
             return (declared < at).then(|| self.slot(ty, declaration, 0, name));
         }
+
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (prefix, number) = name.split_at(name.len() - digits);
+
         // `%r<10>` declares `%r0` to `%r9`, and not `%r00`.
         if number.len() > 1 && number.starts_with('0') {
             return None;
         }
+
         let number: u32 = number.parse().ok()?;
         let mut scope = Some(self.scope);
         while let Some(s) = scope {
@@ -64,6 +67,7 @@ impl<'a> DecodingUnit<'a> {
                 _ => scope = self.scopes[s].parent,
             }
         }
+
         None
     }
 
@@ -71,6 +75,7 @@ impl<'a> DecodingUnit<'a> {
         if let Some(&slot) = self.slots.get(&(declaration, number)) {
             return Register { ty, slot };
         }
+
         let mut slot = self.fresh(bank(ty));
         if ty == Type::B128 {
             // The two halves of a 128-bit register are consecutive slots, and the lower one stands
@@ -80,6 +85,7 @@ impl<'a> DecodingUnit<'a> {
                 .names
                 .push((bank(ty), slot + 1, name.to_string()));
         }
+
         self.slots.insert((declaration, number), slot);
         self.routine.names.push((bank(ty), slot, name.to_string()));
         Register { ty, slot }
@@ -224,9 +230,11 @@ pub(crate) fn special(name: &str) -> Option<Special> {
             _ => return None,
         });
     }
+
     if let Some(n) = name.strip_prefix("%envreg") {
         return n.parse().ok().filter(|n| *n < 32).map(Special::EnvReg);
     }
+
     Some(match name {
         "%laneid" => Special::LaneId,
         "%warpid" => Special::WarpId,

@@ -217,6 +217,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         if (least..=most).contains(&n) {
             return Ok(n);
         }
+
         let wanted = if least == most {
             least.to_string()
         } else {
@@ -274,10 +275,12 @@ impl<'d, 'a> Decode<'d, 'a> {
                 format!("`{name}{offset:+}`, a register with an offset as a value"),
             );
         }
+
         let integer = matches!(
             ty.kind(),
             TypeKind::Bits | TypeKind::Unsigned | TypeKind::Signed
         );
+
         // An address has 32 or 64 bits. In other types, ptxas accepts forms that are not
         // implemented.
         let fits = integer && matches!(ty.bits(), 32 | 64);
@@ -332,6 +335,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         let OperandKind::Name(name) = o.kind else {
             return error(o.at, format!("a {ty} register was expected"));
         };
+
         let register = self.unit.named_register(name, o.at)?;
         if register.ty == Type::B128 {
             return unsupported(
@@ -339,9 +343,11 @@ impl<'d, 'a> Decode<'d, 'a> {
                 format!("`{name}`, a .b128 register, as an operand of type {ty}"),
             );
         }
+
         if ty.accepts_wider(register.ty) {
             return Ok(register);
         }
+
         error(
             o.at,
             format!(
@@ -540,6 +546,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         let OperandKind::Address(base, offset) = o.kind else {
             return error(o.at, "an address in brackets was expected");
         };
+
         let Some(name) = base else {
             return Ok(Address {
                 slot: self.literal(Bank::W64, 0),
@@ -547,6 +554,7 @@ impl<'d, 'a> Decode<'d, 'a> {
                 offset,
             });
         };
+
         if let Some(register) = self.unit.find_register(name, o.at) {
             let int = !matches!(
                 register.ty.kind(),
@@ -576,6 +584,7 @@ impl<'d, 'a> Decode<'d, 'a> {
                 ),
             };
         }
+
         // If the instruction names no state space, the address of a shared variable is generic.
         let shared = matches!(self.unit.lookup(name), Some(DeclaredSymbol::Shared { .. }));
         let base = if shared && !short {
@@ -703,6 +712,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         for (i, ty) in src.iter().enumerate() {
             s[i] = self.src(i + 1, *ty)?;
         }
+
         Ok(Op::Alu(
             run,
             OperandSlots {

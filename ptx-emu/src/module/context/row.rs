@@ -15,6 +15,7 @@ pub(crate) fn expand(pattern: &str) -> Vec<String> {
     let Some((head, rest)) = pattern.split_once('{') else {
         return vec![pattern.to_string()];
     };
+
     let (choices, tail) = rest.split_once('}').unwrap_or((rest, ""));
     let tails = expand(tail);
     choices

@@ -41,15 +41,18 @@ impl<'a> DecodingUnit<'a> {
                 self.fail(v.at, format!("parameter `{}` has no size", v.name));
                 continue;
             };
+
             if self.params.iter().any(|(p, _)| p.name == v.name) {
                 self.fail(v.at, format!("parameter `{}` is declared twice", v.name));
             }
+
             // Parameters are laid out like the members of a C structure (PTX ISA, "Kernel Function
             // Parameters").
             offset = offset.next_multiple_of(align.into());
             if offset + bytes > 32764 {
                 return self.fail(v.at, "the parameters take more than 32764 bytes");
             }
+
             let name = v.name.into();
             let ty = type_of(v);
             let param = Param {
@@ -86,12 +89,14 @@ impl<'a> DecodingUnit<'a> {
             if v.ty != Type::Pred && (v.ty.bits() < 16 || v.ty.bits() > 64) {
                 self.fail_unsupported(v.at, format!("{} registers as parameters", v.ty));
             }
+
             let slot = self.slot(v.ty, declaration, 0, v.name).slot;
             return Formal::Register(RegisterOperand {
                 slot,
                 bits: v.ty.bits(),
             });
         }
+
         // Only variadic functions have such a parameter, and they are not supported.
         if v.count.is_none() {
             let what = format!(
@@ -104,6 +109,7 @@ impl<'a> DecodingUnit<'a> {
                 bytes: 0,
             };
         }
+
         self.declare_local(v);
         match self.scopes[0].names.get(v.name) {
             Some(DeclaredSymbol::Local { address, bytes }) => Formal::Local {
@@ -126,6 +132,7 @@ impl<'a> DecodingUnit<'a> {
                 .entry(name)
                 .or_insert_with(|| declared.clone());
         }
+
         let mut scope = 0;
         let mut index = 0;
         for statement in &entry.body.statements {
@@ -159,6 +166,7 @@ impl<'a> DecodingUnit<'a> {
                 | Statement::Loc(_) => {}
             }
         }
+
         self.scope = 0;
     }
 
@@ -172,6 +180,7 @@ impl<'a> DecodingUnit<'a> {
     fn register(&mut self, scope: usize, ty: Type, n: &ast::RegisterName<'a>) {
         let declaration = self.declarations;
         self.declarations += 1;
+
         // The declaration is counted before this check, so that later registers keep their numbers.
         if special(n.name).is_some() || PREDEFINED.contains(&n.name) {
             return self.fail(
@@ -179,6 +188,7 @@ impl<'a> DecodingUnit<'a> {
                 format!("`{}` is a special register and cannot be declared", n.name),
             );
         }
+
         match n.count {
             None => self.name(
                 scope,
@@ -232,7 +242,9 @@ impl<'a> DecodingUnit<'a> {
                 ),
             );
         };
+
         let local = &mut self.routine.local;
+
         // The first variable is not at address 0, so that a null pointer is never a variable.
         let address = local.next_multiple_of(align).max(align);
         *local = address + bytes as u32;
@@ -244,6 +256,7 @@ impl<'a> DecodingUnit<'a> {
                 format!("more than {MOST_LOCAL} bytes of local memory"),
             );
         }
+
         self.name(
             self.scope,
             v.name,
@@ -294,10 +307,12 @@ impl<'a> SharedLayout<'a> {
                 Err(e) => errors.push(e),
             }
         }
+
         // The reserved memory comes last, because its size does not count towards the limit.
         if let Some(name) = mentioned.get(RESERVED) {
             layout.reserve(name);
         }
+
         layout
     }
 
@@ -329,6 +344,7 @@ impl<'a> SharedLayout<'a> {
         let Some((bytes, align)) = layout(v).filter(|(bytes, _)| *bytes <= 1 << 24) else {
             return error(v.at, format!("shared variable `{}` is too large", v.name));
         };
+
         if v.count.is_none() {
             if !v.external {
                 let what = format!(
@@ -344,14 +360,17 @@ impl<'a> SharedLayout<'a> {
                 bytes: None,
             });
         }
+
         let address = self.cursor.next_multiple_of(align.max(1));
         self.cursor = address + bytes as u32 + SHARED_GAP;
         self.total = self.total.next_multiple_of(align.max(1).into()) + bytes;
+
         // The error is reported by `too_much`. The cursor is reset so that it cannot overflow
         // meanwhile.
         if self.total > 1 << 24 {
             self.cursor = SHARED_BASE;
         }
+
         self.regions.push(SharedRegion {
             name: v.name.into(),
             address,

@@ -37,6 +37,7 @@ pub(crate) fn decode<'a>(common: &'a ModuleContext<'a>, entry: &'a ast::Entry<'a
         .iter()
         .map(|e| DecodingUnit::declared(common, e, &mut layout))
         .collect();
+
     // All units have declared their variables, so the end of the static memory is known now.
     let dynamic = layout.finish();
     errors.extend(layout.too_much(entry.at));
@@ -49,6 +50,7 @@ pub(crate) fn decode<'a>(common: &'a ModuleContext<'a>, entry: &'a ast::Entry<'a
         // Sites are numbered across the routines, because the caches of a worker are one array.
         sites = unit.code.sites;
     }
+
     for (unit, (number, by_address)) in units[1..].iter_mut().zip(&reached) {
         unit.routine.address = common.functions.address_of(*number);
         // Nothing calls this function by name, so its errors must not refuse the kernel.
@@ -56,15 +58,18 @@ pub(crate) fn decode<'a>(common: &'a ModuleContext<'a>, entry: &'a ast::Entry<'a
             unit.spare();
         }
     }
+
     let params = units[0].params.drain(..).map(|(p, _)| p).collect();
     let incomplete = units.iter().any(|u| u.incomplete);
     errors.extend(units.iter_mut().flat_map(|u| u.errors.drain(..)));
+
     // The error was reported for another item. Without one of its own, the kernel would seem to be
     // complete.
     if incomplete && errors.is_empty() {
         let what = "an error before this prevents the kernel from running";
         errors.push(Error::ill_formed(entry.at, what));
     }
+
     let mut code = KernelCode {
         shared: layout.regions,
         sites,
@@ -87,6 +92,7 @@ pub(crate) fn decode<'a>(common: &'a ModuleContext<'a>, entry: &'a ast::Entry<'a
             unit.append(&mut code);
         }
     }
+
     let registers = code
         .routines
         .first()
@@ -122,6 +128,7 @@ impl<'a> DecodingUnit<'a> {
         } else {
             unit.parameters(&entry.params);
         }
+
         unit.declare(entry, layout);
         unit
     }
@@ -151,11 +158,13 @@ impl<'a> DecodingUnit<'a> {
     fn append(mut self, code: &mut KernelCode) {
         self.watch();
         control_flow::join(&mut self.code.ops);
+
         // Branches were resolved within the routine, so they move by the code before it.
         let start = code.ops.len() as u32;
         for step in self.code.ops.iter_mut() {
             shift(&mut step.op, start);
         }
+
         self.routine.start = start;
         self.routine.names.sort();
         let mentioned = code.mentions.len() as u32;

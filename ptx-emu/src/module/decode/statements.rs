@@ -45,6 +45,7 @@ fn lacking_operand(inst: &ast::ParsedInstruction<'_>, e: &Error) -> Option<Strin
     if e.what.starts_with("a barrier for 0 threads") {
         return Some(format!("{opcode} of 0 threads"));
     }
+
     // ptxas accepts 32-bit registers as addresses of these instructions in every space.
     let of_other_spaces = [
         "cp",
@@ -64,6 +65,7 @@ fn lacking_operand(inst: &ast::ParsedInstruction<'_>, e: &Error) -> Option<Strin
             "a 32-bit register as a global or generic address of {opcode}"
         ));
     }
+
     let in_vector =
         |o: &ast::ParsedOperand<'_>| match &o.kind {
             OperandKind::Vector(elements) => elements
@@ -78,6 +80,7 @@ fn lacking_operand(inst: &ast::ParsedInstruction<'_>, e: &Error) -> Option<Strin
     if inst.operands.iter().find_map(in_vector).flatten().is_some() {
         return Some(format!("this element of a vector of {opcode}"));
     }
+
     match inst.operands.iter().find(|o| o.at == e.at)?.kind {
         OperandKind::Sum(name, offset) => {
             Some(format!("`{name}{offset:+}` as an operand of {opcode}"))
@@ -158,9 +161,11 @@ impl<'a> DecodingUnit<'a> {
             self.incomplete = true;
             return;
         }
+
         let Some(name) = names.find(of_module) else {
             return self.record_own(e);
         };
+
         if self.refused.insert(name.to_string()) {
             self.errors
                 .extend(unsupported::<()>(e.at, format!("the declaration of `{name}`")).err());
@@ -214,16 +219,19 @@ impl<'a> DecodingUnit<'a> {
                 return;
             }
         }
+
         for (register, (first, more)) in self.undeclared.drain().filter(|(_, (_, more))| *more > 0)
         {
             self.errors[first].what +=
                 &format!(", nor are {more} more uses of registers `{register}..`");
         }
+
         // The pass compares instructions with decoded operations, so it needs one for each
         // instruction.
         if self.errors.is_empty() {
             crate::module::decode::uninitialized_loads::mark(entry, &mut self.code.ops);
         }
+
         self.end(entry);
     }
 
@@ -358,10 +366,12 @@ impl<'a> DecodingUnit<'a> {
                 format!("{} suffixes, at most {MOST_SUFFIXES}", inst.mods.len()),
             );
         }
+
         let mods: Vec<&str> = inst.mods.iter().map(|(m, _)| *m).collect();
         if let Some(needs) = features::missing(inst.opcode, &mods, &self.common.target) {
             return error(inst.at, needs);
         }
+
         // Only `vmad` has negated operands. The other decoders do not expect this form.
         if let Some((name, at)) = negative(inst) {
             return match inst.opcode {
@@ -372,6 +382,7 @@ impl<'a> DecodingUnit<'a> {
                 ),
             };
         }
+
         let guard = match inst.guard {
             None => None,
             Some(g) => Some(ResolvedGuard {
@@ -380,6 +391,7 @@ impl<'a> DecodingUnit<'a> {
             }),
         };
         let name = format!("{}{}", inst.opcode, mods.concat());
+
         // The order of the manual is tried first, because its errors name the suffix that is wrong.
         let op = match self.operation(inst, &name, SuffixOrder::Manual) {
             Err(e) if mods.len() > 1 => match self.operation(inst, &name, SuffixOrder::Any) {
@@ -411,6 +423,7 @@ impl<'a> DecodingUnit<'a> {
             let uses = self.uses(inst);
             self.code.uses.push(uses);
         }
+
         Ok(())
     }
 
@@ -448,6 +461,7 @@ impl<'a> DecodingUnit<'a> {
     /// Records the registers that the last instruction names.
     fn mention(&mut self, inst: &'a ast::ParsedInstruction<'a>) {
         let known = self.code.mentions.len() as u32;
+
         // Instructions that were added without a statement mention no registers, so their lists are
         // empty.
         self.code
@@ -466,6 +480,7 @@ impl<'a> DecodingUnit<'a> {
                 }
             }
         }
+
         self.code.mention_ends.push(self.code.mentions.len() as u32);
     }
 

@@ -67,6 +67,7 @@ fn uses<'a>(all: &[&ParsedInstruction<'a>]) -> HashMap<&'a str, Uses<'a>> {
         for (name, _) in inst.operands.iter().flat_map(|o| o.names()) {
             uses.entry(name).or_default().all += 1;
         }
+
         let elsewhere = inst
             .mods
             .iter()
@@ -91,6 +92,7 @@ fn uses<'a>(all: &[&ParsedInstruction<'a>]) -> HashMap<&'a str, Uses<'a>> {
             }
             _ => {}
         }
+
         if let ("mov", Some(to), Some(from)) = (inst.opcode, name(inst, 0), name(inst, 1)) {
             uses.entry(from).or_default().moved.push(to);
         }
@@ -114,17 +116,20 @@ fn handed_on<'a>(uses: &HashMap<&'a str, Uses<'a>>) -> HashSet<&'a str> {
             sources.entry(to).or_default().push(from);
         }
     }
+
     let mut spoilt: Vec<&str> = sources
         .keys()
         .copied()
         .filter(|to| !kept.contains(to))
         .collect();
+
     // A register that is moved to one with other uses has other uses itself. This follows moves
     // backwards until nothing changes.
     while let Some(to) = spoilt.pop() {
         let from = sources.get(to).into_iter().flatten().copied();
         spoilt.extend(from.filter(|from| kept.remove(from)));
     }
+
     kept
 }
 
@@ -157,14 +162,17 @@ fn changes_bits(all: &[&ParsedInstruction<'_>], at: usize) -> bool {
     let (Some(loaded), Some(place)) = (name(all[at], 0), address(all[at], 1)) else {
         return false;
     };
+
     let near = &all[at + 1..all.len().min(at + 1 + NEAR)];
     let Some(first) = near.iter().position(|inst| mentions(inst, loaded)) else {
         return false;
     };
+
     // The loaded value must be masked before anything else happens to it.
     let Some(mut value) = name(near[first], 0).filter(|_| masks(near[first], loaded)) else {
         return false;
     };
+
     for inst in &near[first + 1..] {
         match inst.opcode {
             "st" if address(inst, 0) == Some(place) => return name(inst, 1) == Some(value),
@@ -178,6 +186,7 @@ fn changes_bits(all: &[&ParsedInstruction<'_>], at: usize) -> bool {
             _ => {}
         }
     }
+
     false
 }
 

@@ -43,6 +43,7 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.eat(".uni");
     d.end()?;
     let operands = &d.inst.operands[..];
+
     // A list before the target contains the results, and a list after it the arguments.
     let (returns, rest) = match operands {
         [
@@ -57,6 +58,7 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let [target, rest @ ..] = rest else {
         return d.error("a call names a function or a register");
     };
+
     let (arguments, rest) = match rest {
         [
             ParsedOperand {
@@ -86,9 +88,11 @@ fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             "a result of a call needs a .param variable or a register",
         );
     }
+
     let OperandKind::Name(name) = target.kind else {
         return error(target.at, "a call names a function or a register");
     };
+
     // A register hides a function of the same name, because its declaration is in an inner scope.
     let target = match d.register(name, target.at) {
         Some(register) if register.ty.bits() == 64 && register.ty.kind() != TypeKind::Float => {
@@ -119,15 +123,18 @@ fn passed<'a>(d: &mut Decode<'_, 'a>, o: &ParsedOperand<'a>) -> Parsed<Passed> {
             if let Some((offset, bytes)) = d.passed_variable(name) {
                 return Ok(Passed::Local { offset, bytes });
             }
+
             let Some(register) = d.register(name, o.at) else {
                 return error(
                     o.at,
                     format!("`{name}` is not declared as a .param variable or a register"),
                 );
             };
+
             if register.ty == Type::B128 {
                 return unsupported(o.at, ".b128 registers as arguments");
             }
+
             Ok(Passed::Register(RegisterOperand {
                 slot: register.slot,
                 bits: register.ty.bits(),
@@ -172,6 +179,7 @@ fn named(
                 format!("call of `{name}`, which takes any number of arguments"),
             );
         }
+
         fits(
             d,
             name,
@@ -180,17 +188,20 @@ fn named(
         )?;
         return Ok(CallTarget::Function(number));
     }
+
     // Even the functions of the device must be declared, because the text has to state their
     // parameters.
     if d.functions().declared(name).is_none() {
         return d.error(format!("`{name}` is not declared as a function"));
     }
+
     let Some((_, system, takes, gives)) = SYSTEM.iter().find(|(known, ..)| *known == name) else {
         return unsupported(
             d.inst.at,
             format!("call of `{name}`, which this text declares and does not define"),
         );
     };
+
     fits(d, name, (arguments, takes), (returns, gives))?;
     Ok(CallTarget::System(*system))
 }
@@ -248,6 +259,7 @@ fn alloca(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !align.is_power_of_two() {
         return d.error(format!("alignment {align} is not a power of two"));
     }
+
     let to = d.dst(0, ty)?;
     let size = d.word(1, ty)?;
     Ok(Op::Alloca {

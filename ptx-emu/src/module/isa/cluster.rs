@@ -15,6 +15,7 @@ fn mapa(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(&[Type::U32, Type::U64])?;
     let wide = ty == Type::U64;
     d.operands(3, 3)?;
+
     // The name of a variable stands for its address, so variables are tried before registers.
     let variable = match d.operand(1).kind {
         OperandKind::Name(name) => d.variable(name, 0, wide),

@@ -74,6 +74,7 @@ fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         d.address(0, false)?;
         return Ok(Op::Nothing);
     }
+
     // `.const` and `.param` are valid only in front of `.tensormap`.
     let maps = matches!(
         d.inst.mods[..],
@@ -82,11 +83,13 @@ fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if maps {
         d.choose(&[(".const", ()), (".param", ())]);
     }
+
     if d.eat(".tensormap") {
         d.operands(1, 1)?;
         d.address(0, false)?;
         return Ok(Op::Nothing);
     }
+
     d.choose(&[(".global", ()), (".local", ())]);
     d.require(&[
         (".L1", ()),
@@ -118,6 +121,7 @@ fn setmaxnreg(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             "setmaxnreg to {count} registers: a multiple of 8 from 24 to 256 was expected"
         ));
     }
+
     Ok(Op::SetMaxRegisters {
         count: count as u32,
     })

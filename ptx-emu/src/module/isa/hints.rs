@@ -49,11 +49,13 @@ fn discard(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.immediate(1, DISCARDED.into())? != u64::from(DISCARDED) {
         return d.error("discard is for 128 bytes");
     }
+
     let address = d.address(0, false)?;
     let noise = RegisterOperand {
         slot: d.literal(Bank::W64, NOISE),
         bits: 64,
     };
+
     // The 128 bytes are two stores of eight 64-bit registers each.
     let half = |site: u32, offset: i64| Transfer {
         space,
@@ -102,6 +104,7 @@ fn getctarank(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let ty = d.ty(&[Type::U32, Type::U64])?;
     let wide = ty == Type::U64;
     d.operands(2, 2)?;
+
     // The name of a variable stands for its address, so variables are tried before registers.
     let variable = match d.operand(1).kind {
         OperandKind::Name(name) => d.variable(name, 0, wide),

@@ -137,6 +137,7 @@ pub(crate) fn has(opcode: &str, suffixes: &[(&str, At)]) -> bool {
     {
         return true;
     }
+
     static KNOWN: OnceLock<HashSet<String>> = OnceLock::new();
     let known = KNOWN.get_or_init(|| {
         FORMS

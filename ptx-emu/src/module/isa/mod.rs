@@ -107,6 +107,7 @@ fn index() -> &'static OpcodeIndex {
                 .and_modify(|other| *other = None)
                 .or_insert(Some(*row));
         }
+
         let decoders = DECODERS
             .iter()
             .flat_map(|chapter| chapter.iter().copied())
@@ -148,6 +149,7 @@ pub(crate) fn find(opcode: &str, name: &str) -> OpcodeLookup {
     if let Some(decoder) = index().decoders.get(opcode) {
         return OpcodeLookup::Decoder(*decoder);
     }
+
     let known: Vec<_> = ROWS
         .iter()
         .flat_map(|c| c.iter())

@@ -63,6 +63,7 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         BarrierForm::Red => Some(d.require(&[(".popc", 0), (".and", 1), (".or", 2)])?),
         _ => None,
     };
+
     // `bar` is `barrier.aligned`. Targets before sm_70 require convergence in both forms.
     let aligned = d.inst.opcode == "bar" || d.eat(".aligned") || !d.schedules_independently();
     let first = usize::from(reduction.is_some());
@@ -140,6 +141,7 @@ fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if matches!(d.peek(), Some(".proxy" | ".mbarrier_init")) {
         return crate::module::isa::async_copy::copy::proxy_fence(d);
     }
+
     let both = (true, true);
     let halves = [
         (".sc", both),
@@ -188,6 +190,7 @@ fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (".idx", ShuffleMode::Idx),
     ])?;
     d.ty(&[Type::B32])?;
+
     // Targets below sm_70 execute all lanes of a warp together, so the old form has no mask.
     let operands = 5 - usize::from(maskless);
     d.operands(operands, operands)?;
@@ -241,6 +244,7 @@ fn matches(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if p.is_some() && !all {
         return d.error("match.any has no predicate destination");
     }
+
     // The instruction always writes a register, so `_` becomes one that is never read.
     let to = to.unwrap_or_else(|| d.scratch(Bank::W32));
     Ok(Op::Exchange(Exchange::Match {

@@ -140,6 +140,7 @@ impl Regs {
                 lanes: missing,
             });
         }
+
         Ok(&file.lanes[slot as usize])
     }
 
@@ -194,12 +195,14 @@ impl Regs {
                 _ => self.get::<u32>(copy.from, mask)?.map(u64::from),
             });
         }
+
         for (copy, values) in copies.iter().zip(values) {
             match copy.bank {
                 Bank::W64 => self.set(copy.to, mask, &values),
                 _ => self.set(copy.to, mask, &values.map(|v| v as u32)),
             }
         }
+
         Ok(())
     }
 
@@ -217,6 +220,7 @@ impl Regs {
         for p in &mut self.put_off {
             p.lanes &= !lanes;
         }
+
         let taken = other.put_off.iter().map(|p| PutOff {
             lanes: p.lanes & lanes,
             ..p.clone()

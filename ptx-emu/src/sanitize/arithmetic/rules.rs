@@ -157,6 +157,7 @@ fn of_conversion(
     let [.., to, from] = types[..] else {
         return None;
     };
+
     let at = |slot: u32, ty: Type, named: &[Register]| {
         (
             named
@@ -172,6 +173,7 @@ fn of_conversion(
     if !known(to) || !known(from) {
         return None;
     }
+
     if is_integer(to) {
         if is_float(from) && !name.contains(".sat") {
             return Some(Rule::Rounds {
@@ -181,6 +183,7 @@ fn of_conversion(
         }
         return Some(Rule::Nothing);
     }
+
     let pair = matches!(to, Type::F16x2 | Type::Bf16x2) && from == Type::F32;
     let sources = [slots.a, slots.b]
         .into_iter()

@@ -159,6 +159,7 @@ impl Observer for Values {
         if mask == 0 {
             return;
         }
+
         // The checks change the other fields while they look at a rule.
         let rules = self.rules.clone();
         let pending = match &rules[context.pc() as usize] {
@@ -247,6 +248,7 @@ impl Values {
         if let Some(of) = p.marks.iter().map(|marks| marks[lane]).find(|of| *of != 0) {
             return of;
         }
+
         let worst = sources
             .iter()
             .zip(&p.sources)
@@ -258,6 +260,7 @@ impl Values {
         if !appears {
             return 0;
         }
+
         let operands = sources
             .iter()
             .zip(&p.sources)
@@ -293,12 +296,14 @@ impl Values {
         if context.regs().spoilt.is_empty() {
             return;
         }
+
         let Some((lane, of)) = lanes(mask)
             .map(|lane| (lane, mark(context.regs(), register, lane)))
             .find(|(_, of)| *of != 0)
         else {
             return;
         };
+
         let who = format!("{} lane {lane}", context.warp_name());
         let other = OtherPlace {
             place: context.place(context.pc()),
@@ -324,10 +329,12 @@ impl Values {
         if !is_written(context.regs(), a, mask) || !is_written(context.regs(), b, mask) {
             return;
         }
+
         let zero = |lane: &usize| show(ty, context.regs().bits(b, *lane)) == "0";
         let Some(lane) = lanes(mask).find(zero) else {
             return;
         };
+
         let what = format!("{} is divided by 0", show(ty, context.regs().bits(a, lane)));
         let mut fault = context.fault(1 << lane, Class::DivisionByZero, what);
         fault.instead = "check the divisor before: the result of a division by zero is unspecified";
@@ -344,6 +351,7 @@ impl Values {
         if !is_written(context.regs(), a, mask) {
             return;
         }
+
         self.uses(context, mask, a);
         let marked = |lane: usize| mark(context.regs(), a, lane) != 0;
         let saturates = |lane: &usize| {
@@ -352,6 +360,7 @@ impl Values {
         let Some(lane) = lanes(mask).find(saturates) else {
             return;
         };
+
         let what = format!(
             "{} is converted to a {to}, which does not hold it",
             show(ty, context.regs().bits(a, lane))

@@ -46,6 +46,7 @@ pub(crate) fn outcomes(regs: &Regs, table: u8, a: PredSource, b: PredSource) -> 
         };
         *to |= lanes;
     }
+
     found
 }
 

@@ -153,9 +153,11 @@ fn passes(mask: u32, at: &Addresses, bytes: u32) -> (u64, u64) {
         for word in &words {
             banks[(word % 32) as usize] += 1;
         }
+
         all.0 += banks.into_iter().max().unwrap_or(0);
         all.1 += u64::from(!words.is_empty());
     }
+
     all
 }
 

@@ -62,6 +62,7 @@ impl FollowedThread {
         if self.steps.len() >= self.followed.most || position.block != self.followed.block {
             return None;
         }
+
         let [x, y, _] = position.threads;
         let [tx, ty, tz] = self.followed.thread;
         let lane = (tx + x * (ty + y * tz))
@@ -70,6 +71,7 @@ impl FollowedThread {
         if position.running >> lane & 1 == 0 {
             return None;
         }
+
         let pc = context.pc();
         let values = context
             .code()
@@ -96,8 +98,10 @@ impl Observer for FollowedThread {
         let Some(before) = self.pending.take() else {
             return;
         };
+
         let code = context.code();
         let position = context.position();
+
         // A call or a return has changed the registers, so their values cannot be compared.
         let same = (position.routine, position.depth) == (before.routine, before.depth);
         let registers = code.mentioned(before.pc).iter().zip(before.values);

@@ -87,6 +87,7 @@ impl Observer for Provenance {
         if mask == 0 {
             return;
         }
+
         // The checks change the other fields while they look at an effect.
         let effects = self.effects.clone();
         let pending = match &effects[context.pc() as usize] {
@@ -272,6 +273,7 @@ fn strayed(
     if space != object.space || at >= object.start && end <= object.end {
         return None;
     }
+
     let between = |from: AllocationInfo, to: AllocationInfo| {
         (
             format!(

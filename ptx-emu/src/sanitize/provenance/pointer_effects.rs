@@ -63,9 +63,11 @@ pub(crate) fn origins(code: &KernelCode) -> Vec<PointerEffect> {
             frames.entry(routine(code, pc)).or_default().push(offset);
         }
     }
+
     for offsets in frames.values_mut() {
         offsets.sort_unstable();
     }
+
     (0..code.ops.len())
         .map(|pc| origin(code, pc, &frames))
         .collect()
@@ -142,6 +144,7 @@ fn of_arithmetic(
     let [d] = to[..] else {
         return PointerEffect::Nothing;
     };
+
     let variable = others
         .trim_start_matches(',')
         .trim()

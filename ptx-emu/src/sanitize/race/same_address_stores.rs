@@ -34,6 +34,7 @@ pub(crate) fn are_rounded_apart(a: u64, b: u64, bytes: u32, near: i32) -> bool {
         _ => return false,
     };
     let greater = a.abs().max(b.abs());
+
     // Small integers are no normal floats.
     let normal = a.is_finite() && b.is_finite() && a.abs() >= least && b.abs() >= least;
     normal && (a - b).abs() <= greater * 2f64.powi(near)

@@ -63,6 +63,7 @@ pub(crate) fn is_guess(code: &KernelCode, load: &SourcePlace) -> bool {
     let Some((register, offset)) = address(operands).filter(|_| opcode.starts_with("ld.")) else {
         return false;
     };
+
     let from = origin(code, register);
     code.places.iter().any(|place| {
         let (opcode, operands) = parts(place);

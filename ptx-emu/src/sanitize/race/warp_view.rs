@@ -164,6 +164,7 @@ mod tests {
                 cases += 1;
             }
         }
+
         assert_eq!(cases, 30 * 30 * 7);
     }
 }

@@ -91,10 +91,12 @@ impl Theirs {
             // SAFETY: nothing runs.
             unsafe { context.disable_event_tracking() };
         }
+
         let stream = context.new_stream()?;
         let function = context
             .load_module(cudarc::nvrtc::Ptx::from_src("eight"))?
             .load_function("eight")?;
+
         // SAFETY: nothing reads the memory.
         let buffer = || unsafe { stream.alloc::<f32>(N) };
         let buffers = [buffer()?, buffer()?, buffer()?];
@@ -123,6 +125,7 @@ impl Theirs {
             .arg(&b)
             .arg(&c)
             .arg(&d);
+
         // SAFETY: nothing runs.
         unsafe { launch.launch(config) }.expect("launched");
     }
@@ -256,6 +259,7 @@ fn graphs(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
 fn allocations(ours: &'static Ours) -> Result<Vec<Row>, Box<dyn Error>> {
     let (off, on) = (Theirs::new(false)?.stream, Theirs::new(true)?.stream);
     let of_stream = || drop(ours.stream.alloc::<f32>(N).expect("memory"));
+
     // SAFETY: nothing reads the memory.
     let theirs =
         |stream: Arc<CudaStream>| move || drop(unsafe { stream.alloc::<f32>(N) }.expect("memory"));

@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         name_as_driver(&beside)?;
         return Err(Command::new(program).env(LIBRARIES, &beside).exec().into());
     }
+
     let mut rows = calls::rows()?;
     let mut least: Vec<[f64; 3]> = rows.iter().map(|_| [f64::INFINITY; 3]).collect();
     for _ in 0..ROUNDS {
@@ -41,6 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
+
     println!("| ns | raw calls | warpwright-driver | cudarc |\n|---|---|---|---|");
     for (row, least) in rows.iter().zip(least) {
         let cells = least.map(|ns| {
@@ -52,6 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         });
         println!("| {} | {} |", row.what, cells.join(" | "));
     }
+
     Ok(())
 }
 

@@ -140,6 +140,7 @@ fn main() -> ExitCode {
             }
         }
     }
+
     println!(
         "{} of {} checks passed",
         CHECKS.len() - failed,
@@ -257,6 +258,7 @@ fn kernel(w: &World) -> Outcome {
     let mut y = w.stream.clone_htod(&vec![1f32; n])?;
     let mut launch = w.stream.launch_builder(&w.axpy);
     launch.arg(&mut y).arg(&x).arg(&2f32).arg(&n);
+
     // SAFETY: these are the arguments of the kernel, which stays within the buffers.
     unsafe { launch.launch(LaunchConfig::for_num_elems(n as u32)) }?;
     let sum = w.stream.clone_dtoh(&y)?;
@@ -283,6 +285,7 @@ fn variable(w: &World) -> Outcome {
     w.stream.memcpy_htod(&7u32.to_le_bytes(), &mut offset)?;
     let mut p = w.stream.clone_htod(&[1u32])?;
     let bump = module.load_function("bump")?;
+
     // SAFETY: the kernel takes a pointer to one word.
     unsafe { w.stream.launch_builder(&bump).arg(&mut p).launch(one()) }?;
     assert_eq!(w.stream.clone_dtoh(&p)?, [8]);
@@ -334,6 +337,7 @@ fn cooperative(w: &World) -> Outcome {
         grid_dim: (8, 1, 1),
         ..one()
     };
+
     // SAFETY: the kernel takes a pointer to one word.
     unsafe {
         w.stream
@@ -360,6 +364,7 @@ fn unified(w: &World) -> Outcome {
     let mut shared = unsafe { w.context.alloc_unified::<u32>(16, true) }?;
     shared.as_mut_slice()?.fill(1);
     shared.prefetch()?;
+
     // SAFETY: the kernel takes a pointer to one word.
     unsafe {
         w.stream
@@ -376,9 +381,11 @@ fn unified(w: &World) -> Outcome {
 fn streams(w: &World) -> Outcome {
     let mut p = w.stream.clone_htod(&[0u32])?;
     let other = w.stream.fork()?;
+
     // SAFETY: the kernel takes a pointer to one word.
     unsafe { other.launch_builder(&w.bump).arg(&mut p).launch(one()) }?;
     w.stream.join(&other)?;
+
     // SAFETY: as above.
     unsafe { w.stream.launch_builder(&w.bump).arg(&mut p).launch(one()) }?;
     assert_eq!(w.stream.clone_dtoh(&p)?, [10]);
@@ -400,6 +407,7 @@ fn events(w: &World) -> Outcome {
 
 fn graph(w: &World) -> Outcome {
     let context = CudaContext::new_non_primary(0, 0)?;
+
     // SAFETY: the check uses one stream. With tracking, a capture would wait for events from before
     // it, which the driver refuses.
     unsafe { context.disable_event_tracking() };
@@ -419,6 +427,7 @@ fn graph(w: &World) -> Outcome {
                 .launch(one())
         }?;
     }
+
     let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
     let graph = world.stream.end_capture(flags)?.ok_or("no graph")?;
     graph.upload()?;
@@ -452,6 +461,7 @@ fn host_function(w: &World) -> Outcome {
         unsafe { *count.cast::<u32>() += 1 }
     }
     let mut count = 0u32;
+
     // SAFETY: the counter outlives the stream's work, which is waited for.
     unsafe {
         result::stream::launch_host_function(w.stream.cu_stream(), add, (&raw mut count).cast())
@@ -484,6 +494,7 @@ fn fault(w: &World) -> Outcome {
     let mut y = world.stream.clone_htod(&[0f32; 8])?;
     let mut launch = world.stream.launch_builder(&world.axpy);
     launch.arg(&mut y).arg(&x).arg(&2f32).arg(&9usize);
+
     // SAFETY: this is the emulator, which reports the access instead of doing it.
     unsafe { launch.launch(LaunchConfig::for_num_elems(9)) }?;
     let error = world

@@ -128,17 +128,21 @@ fn random_arguments(random: &mut Random, marks: &[&str]) -> Value {
     if random.once_in(3) {
         arguments.insert("note".to_owned(), random_string(random, marks).into());
     }
+
     if random.once_in(3) {
         let days = [0, 1, 3, -2, 9_007_199_254_740_993_i64, i64::MAX, i64::MIN];
         arguments.insert("days".to_owned(), random.one(&days).into());
     }
+
     if random.once_in(3) {
         let lon = [0.5, -74.25, 1.0, 0.1, 12345.678];
         arguments.insert("lon".to_owned(), random.one(&lon).into());
     }
+
     if random.once_in(4) {
         arguments.insert("exact".to_owned(), random.once_in(2).into());
     }
+
     if random.once_in(4) {
         // Formats without quotes do not distinguish the string "null" from null.
         let unit = match random_string(random, marks) {
@@ -147,15 +151,18 @@ fn random_arguments(random: &mut Random, marks: &[&str]) -> Value {
         };
         arguments.insert("unit".to_owned(), unit);
     }
+
     if random.once_in(3) {
         let tags: Vec<String> = (0..random.below(3))
             .map(|_| random_string(random, marks))
             .collect();
         arguments.insert("tags".to_owned(), tags.into());
     }
+
     if random.once_in(3) {
         arguments.insert("more".to_owned(), random_object(random, 3, marks));
     }
+
     Value::Object(arguments)
 }
 
@@ -214,6 +221,7 @@ fn random_string(random: &mut Random, marks: &[&str]) -> String {
         text.push_str(random.one(&["", " "]));
         text.push_str(random.one(&WORDS));
     }
+
     text
 }
 
@@ -228,6 +236,7 @@ pub(crate) fn styled_json(random: &mut Random, value: &Value) -> String {
     if !random.once_in(3) {
         return text;
     }
+
     // Only strings contain characters outside of ASCII and slashes.
     let mut escaped = String::new();
     for c in text.chars() {
@@ -242,6 +251,7 @@ pub(crate) fn styled_json(random: &mut Random, value: &Value) -> String {
             }
         }
     }
+
     escaped
 }
 

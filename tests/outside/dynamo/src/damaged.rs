@@ -71,6 +71,7 @@ pub(crate) fn check(
                 ));
             }
         }
+
         match dynamo.read(format.parser, &text) {
             Ok(calls) if calls.is_empty() => {}
             Ok(calls) => {
@@ -106,6 +107,7 @@ fn damaged(random: &mut Random, text: &str) -> String {
             ]),
         ),
     }
+
     letters.into_iter().collect()
 }
 
@@ -189,5 +191,6 @@ fn squeezed(text: &str) -> String {
             squeezed.push(c);
         }
     }
+
     squeezed
 }

@@ -62,6 +62,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             ExitCode::FAILURE
         });
     }
+
     let only = std::env::args().nth(1);
     let dynamo = Dynamo::new()?;
     let mut problems = 0;
@@ -74,6 +75,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             problems += found.len();
         }
     }
+
     println!("{problems} problems");
     Ok(if problems == 0 {
         ExitCode::SUCCESS
@@ -113,6 +115,7 @@ fn check(format: &Format, dynamo: &Dynamo) -> Result<Vec<String>, Box<dyn Error>
                 theirs.as_deref().map_or_else(Clone::clone, listed),
             ));
         }
+
         problems.extend(damaged::check(
             &mut random,
             format,
@@ -122,6 +125,7 @@ fn check(format: &Format, dynamo: &Dynamo) -> Result<Vec<String>, Box<dyn Error>
             &mut damaged,
         ));
     }
+
     for (number, difference) in format.differences.iter().enumerate() {
         if !counts.explained.contains_key(&number) {
             problems.push(format!(
@@ -130,6 +134,7 @@ fn check(format: &Format, dynamo: &Dynamo) -> Result<Vec<String>, Box<dyn Error>
             ));
         }
     }
+
     println!(
         "{} ({}): {} of {REPLIES} replies are the same, {} are reported; {damaged}",
         format.parser,
@@ -140,6 +145,7 @@ fn check(format: &Format, dynamo: &Dynamo) -> Result<Vec<String>, Box<dyn Error>
     for (number, count) in counts.explained {
         println!("  {count} differ: {}", format.differences[number].reason);
     }
+
     Ok(problems)
 }
 
@@ -160,6 +166,7 @@ fn random_reply(
     if format.around == Around::BeforeAndAfter && random.once_in(4) {
         text.push_str("\nDone.");
     }
+
     Ok(Reply { calls, text, plain })
 }
 
@@ -186,6 +193,7 @@ fn judge(
         }
         counts.reported += 1;
     }
+
     if theirs
         .as_ref()
         .is_ok_and(|calls| equal(calls, &reply.calls))
@@ -193,6 +201,7 @@ fn judge(
         counts.same += usize::from(!ours.calls.is_empty());
         return Ok(());
     }
+
     let known = format
         .differences
         .iter()
@@ -221,6 +230,7 @@ fn check_judges(format: &Format, writer: &Writer, reply: &Reply) -> Result<(), B
     {
         return Err(format!("a wrong result passes for {:?}", reply.text).into());
     }
+
     Ok(())
 }
 

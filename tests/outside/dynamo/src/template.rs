@@ -59,9 +59,11 @@ impl Writer {
         if !writer.template.knows_calls() {
             return Err(format!("{}: the format is unknown", path.display()).into());
         }
+
         let text = "{  \"command\":\"ls\" }";
         let with_text = writer.written("", &[("run".to_owned(), text.into())]);
         writer.takes_text = with_text.is_ok_and(|reply| reply.contains(text));
+
         // The end of the last value is not the same for these two calls.
         let run = Call {
             name: "run".to_owned(),
@@ -118,9 +120,11 @@ impl Writer {
         let calls: Vec<Value> = calls.collect();
         let answer = json!({ "role": "assistant", "content": text, "tool_calls": calls });
         let whole = self.render(&[question(), answer], Then::End)?;
+
         // Some templates begin a thought in the prompt only.
         let same = std::iter::zip(self.prompt.chars(), whole.chars()).take_while(|(a, b)| a == b);
         let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
+
         // Both may begin a mark at this point.
         let mark = whole[..same]
             .rfind('<')
@@ -163,6 +167,7 @@ impl Writer {
                 start = at;
             }
         }
+
         parts.extend(stream.push(&reply[start..]));
         parts.extend(stream.finish(ReplyEnd::Complete));
         let mut found = Found {
@@ -179,6 +184,7 @@ impl Writer {
                 ReplyPart::Text(_) => {}
             }
         }
+
         found
     }
 }

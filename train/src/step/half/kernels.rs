@@ -110,12 +110,14 @@ impl Bf16Kernels {
             )
         };
         let tiles = &tiles(settings.tiles, sizes)[..];
+
         // The `wgmma` kernels of attention exist only for heads of 64 and 128 dimensions.
         let op = if head_dim.is_multiple_of(64) {
             settings.attention
         } else {
             TensorOp::Mma
         };
+
         // The forward pass has SwiGLU fused into a matmul, so only recomputation needs the kernel.
         let swiglu = if settings.recomputation == Recomputation::Cheap {
             Some(load(context, SwiGluForward { threads })?)

@@ -25,6 +25,7 @@ pub(crate) fn unsupported(context: &Context, sizes: &TrainingSizes) -> Option<St
             context.device()
         ));
     }
+
     let TrainingSizes {
         vocab,
         hidden,
@@ -33,6 +34,7 @@ pub(crate) fn unsupported(context: &Context, sizes: &TrainingSizes) -> Option<St
         rank,
         ..
     } = *sizes;
+
     // Tensor maps need rows of whole 16 bytes, which are 8 elements of `bf16`.
     let eights = [
         ("vocab", vocab),
@@ -45,13 +47,16 @@ pub(crate) fn unsupported(context: &Context, sizes: &TrainingSizes) -> Option<St
             "sizes that are multiples of 8, and {name} is {size}"
         ));
     }
+
     if !head_dim.is_multiple_of(16) || head_dim > MOST_HEAD_DIM {
         return Some(format!(
             "heads of a multiple of 16 up to {MOST_HEAD_DIM} dimensions, not of {head_dim}"
         ));
     }
+
     if rank > MOST_RANK {
         return Some(format!("a rank up to {MOST_RANK}, not {rank}"));
     }
+
     None
 }

@@ -76,6 +76,7 @@ impl Bf16Step {
         let kernel = self.kernels.linear(variant, rows, columns);
         let tiles = kernel.def().map_tiles();
         let term = self.term(of.layout, of.x, of.w, of.shape, of.adapter, tiles)?;
+
         // Without a residual, the kernel does not read its map. The map must still be valid, so it
         // describes 8 elements of `x`.
         let residual = match of.residual {

@@ -46,6 +46,7 @@ impl MapCache {
         if let Some(known) = maps.get(&key) {
             return Ok(known.clone());
         }
+
         let made = Arc::new(map(matrix, shape, tile)?);
         maps.insert(key, made.clone());
         Ok(made)

@@ -137,6 +137,7 @@ impl StepOperations for Bf16Step {
             tokens, head_dim, ..
         } = self.state.sizes;
         let freq = &self.state.constants.freq;
+
         // A kernel without the head norm has the same arguments, but does not read these two.
         let nothing = freq.view_range(0..0);
         let args = RotateForwardArgs::<Host> {
@@ -199,6 +200,7 @@ impl StepOperations for Bf16Step {
         let lse = &layer.lse;
         let grad = &gradients.d_o;
         let delta = &gradients.delta;
+
         // The number of query heads per head of keys that the kernel leaves to be summed.
         let group = match self.kernels.key_gradients.def().parts {
             SummedHeads::Heads => heads / kv_heads,
@@ -222,6 +224,7 @@ impl StepOperations for Bf16Step {
             heads,
             kv_heads,
         };
+
         // This kernel also writes `delta`, which the kernel of keys and values reads.
         queue.launch(&self.kernels.query_gradients, args)?;
         let args = FlashKeysArgs::<Host> {
@@ -285,6 +288,7 @@ impl StepOperations for Bf16Step {
         if self.state.dropout.is_none() {
             return self.swiglu_linear_backward(queue, l);
         }
+
         let layer = self.buffers.kept.layer(l);
         let a = &self.buffers.kept.inputs(l).a;
         let gradients = &self.buffers.gradients;
@@ -398,6 +402,7 @@ impl StepOperations for Bf16Step {
     fn logits(&self, queue: &mut impl Queue, chunk: &HeadChunk<bf16>) -> Result<(), Error> {
         let TrainingSizes { hidden, vocab, .. } = self.state.sizes;
         let rows = chunk.tokens;
+
         // The kernel of the logits has fixed tiles, unlike other matmuls, and no adapter.
         let x = self.maps.of(&chunk.x, [rows, hidden], Logits::X)?;
         let w = self

@@ -29,6 +29,7 @@ impl PackedLayer {
             absmax: vec![],
         };
         let mut starts = [0; 8];
+
         // A matrix that ends within a block would share that block's `absmax` with the next matrix.
         for (i, matrix) in matrices.iter().enumerate() {
             match matrix {
@@ -40,6 +41,7 @@ impl PackedLayer {
                 _ => return Ok(None),
             }
         }
+
         let what = format!("the matrices of layer {l}");
         Ok(Some(PackedLayer {
             packed: Buffer::from_slice(context, &all.packed)?.labelled(&what),

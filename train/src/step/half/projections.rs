@@ -116,6 +116,7 @@ impl Bf16Step {
     ) -> Result<(), Error> {
         let ProjectionShape { n, k } = self.state.sizes.projection(of.projection);
         let adapter = adapter::gradients(self, queue, of, x, dy)?;
+
         // Dropout masks the adapter's term only. The fused kernel cannot do that, so a separate
         // kernel computes the term, which then serves as the residual.
         let masked = match (&adapter, self.state.dropout) {
@@ -156,10 +157,12 @@ impl Bf16Step {
         outputs: &[OutputGradient<'_, bf16>],
     ) -> Result<(), Error> {
         let mut order: Vec<_> = outputs.iter().collect();
+
         // The order of `after_backward` is that of the forward pass, but with Up before Gate.
         if order[0].projection == Gate {
             order.reverse();
         }
+
         // Each matmul adds the result of the previous one, so two buffers alternate. The last
         // result is in `dx`.
         let dx = &self.buffers.gradients.dx;
@@ -176,6 +179,7 @@ impl Bf16Step {
             self.linear_backward(queue, of, x, output.dy, sum, to)?;
             sum = Some(to);
         }
+
         Ok(())
     }
 
@@ -196,6 +200,7 @@ impl Bf16Step {
         let kernel = self.kernels.sum(rows, columns);
         let tiles = kernel.def().map_tiles();
         let projections: Vec<Projection> = outputs.iter().map(|of| of.projection).collect();
+
         // The previous matmul unpacked the matrices of all terms or of none.
         let is_unpacked = self.take_pending(MatmulMatrices {
             direction: PassDirection::Backward,
@@ -218,6 +223,7 @@ impl Bf16Step {
             };
             terms.push(self.term(MatmulLayout::Nn, dy, &w, shape, adapter.as_ref(), tiles)?);
         }
+
         let last = projections[projections.len() - 1].of_layer(l);
         let ahead = self.unpack_ahead(self.after_backward(last));
         let y = self.maps.of(dx, [rows, columns], tiles.y)?;

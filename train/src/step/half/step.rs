@@ -71,6 +71,7 @@ impl Bf16Step {
         let scratch = Bf16Scratch::new(&allocator, shapes, state.adapters.layout.len())?;
         let kernels = Bf16Kernels::load(context, settings, sizes, shapes.head_norms)?;
         check(&settings.config, weights)?;
+
         // Built before the other weights, because the matrices of such a layer are views of its one
         // buffer.
         let packed: Vec<Option<PackedLayer>> = weights

@@ -131,6 +131,7 @@ impl Bf16Step {
                 )?;
             }
         }
+
         Ok(w)
     }
 
@@ -149,6 +150,7 @@ impl Bf16Step {
             self.packed[next.layer].as_ref()?.of(next.projections);
         let (workspace, start) = self.start(next.direction, *next.projections.first()?);
         let n: usize = next.projections.iter().map(|&p| self.weights_of(p)).sum();
+
         // The next matmul asks for this record, to know that its matrices are unpacked.
         *self.pending() = Some(next);
         Some(UnpackedAhead {
@@ -226,6 +228,7 @@ impl Bf16Step {
         if layer == self.buffers.kept.layers() {
             return None;
         }
+
         Some(MatmulMatrices {
             direction: PassDirection::Forward,
             layer,

@@ -51,5 +51,6 @@ pub(super) fn capacity(sizes: &TrainingSizes) -> [usize; 2] {
         let end: usize = all.map(|&p| sizes.projection(p).weights()).sum();
         capacity[workspace] = end.max(capacity[workspace]);
     }
+
     capacity
 }

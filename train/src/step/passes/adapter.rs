@@ -29,6 +29,7 @@ pub(crate) fn term<O: StepOperations>(
     let (Some(adapter), Some(u)) = (step.adapter(of), u) else {
         return Ok(None);
     };
+
     let constants = &step.state().constants;
     let (x, factor) = match purpose {
         PassPurpose::Training => (input(step, queue, of, x)?, &constants.scale),
@@ -65,11 +66,13 @@ pub(crate) fn gradients<O: StepOperations>(
     let (Some(adapter), Some(sums), Some(u)) = (step.adapter(of), sums, u) else {
         return Ok(None);
     };
+
     let du = step.du(of.projection);
     let b = &adapter.b;
     step.adapter_product(queue, of, AdapterProduct::UGradient { dy, b, du })?;
     let sum = &sums.b;
     step.adapter_product(queue, of, AdapterProduct::BGradient { dy, u, sum })?;
+
     // Only now, because the masked input is in scratch memory that other projections use too.
     let x = &input(step, queue, of, x)?;
     let sum = &sums.a;

@@ -31,6 +31,7 @@ pub(crate) fn forward<S: StepOperations>(
         step.project(queue, purpose, p.of_layer(l), x1, None, y)?;
         step.rotate(queue, p.of_layer(l), heads)?;
     }
+
     step.project(queue, purpose, V.of_layer(l), x1, None, &layer.v)?;
     step.attention(queue, layer)?;
     step.project(queue, purpose, O.of_layer(l), &layer.o, Some(h), &layer.h1)
@@ -74,6 +75,7 @@ pub(crate) fn backward<S: StepOperations>(
         }
         return Ok(());
     }
+
     step.project_input_backward(queue, l, x1, &outputs)?;
     step.norm_backward(queue, &norm(step, l), &gradients.dx)
 }

@@ -69,6 +69,7 @@ pub(crate) fn recompute_inputs<S: StepOperations>(
     if has_adapter(Down) {
         step.swiglu(queue, l)?;
     }
+
     Ok(())
 }
 

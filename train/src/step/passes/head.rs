@@ -25,6 +25,7 @@ pub(crate) fn forward_and_backward<S: StepOperations>(
         losses_of(step, queue, &chunk)?;
         step.logits_backward(queue, &chunk)?;
     }
+
     // The backward of a norm adds to the gradient of the residual stream.
     queue.fill(dh, S::Element::ZERO)?;
     step.norm_backward(queue, &norm(step), &head.dx)

@@ -110,10 +110,12 @@ fn backward<S: StepOperations>(step: &S, queue: &mut impl Queue) -> Result<(), E
             attention::forward(step, queue, PassPurpose::Training, l)?;
             feed_forward::recompute(step, queue, l)?;
         }
+
         if kept.inputs_are_overwritten(l) {
             attention::recompute_inputs(step, queue, l)?;
             feed_forward::recompute_inputs(step, queue, l)?;
         }
+
         feed_forward::backward(step, queue, l)?;
         attention::backward(step, queue, l)?;
     }

@@ -107,6 +107,7 @@ impl F32Step {
                 queue.launch(kernel, args)?;
             }
         }
+
         Ok(unpacked)
     }
 
@@ -123,6 +124,7 @@ impl F32Step {
         if let Some(term) = adapter::gradients(self, queue, of, x, dy)? {
             self.add_adapter_dx(queue, of, &term, dx)?;
         }
+
         let w = self.matrix(queue, of)?;
         self.add_product(
             queue,
@@ -160,6 +162,7 @@ impl F32Step {
         let Some(threshold) = self.state.dropout else {
             return self.add_product(queue, &product);
         };
+
         // The masked input was here. It is not needed any more.
         let unmasked = self.scratch.masked.view_range(0..dx.len());
         queue.fill(&unmasked, 0.0)?;

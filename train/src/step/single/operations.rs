@@ -97,6 +97,7 @@ impl StepOperations for F32Step {
     ) -> Result<(), Error> {
         let ProjectionShape { n, k } = self.state.sizes.projection(of.projection);
         let rows = self.state.sizes.tokens;
+
         // Matmuls add to their output, so it starts as the residual, as the bias, or as zeros.
         // No projection with a residual has a bias.
         match (residual, self.weights.bias(of)) {
@@ -106,6 +107,7 @@ impl StepOperations for F32Step {
             }
             (None, None) => queue.fill(y, 0.0)?,
         }
+
         let w = self.matrix(queue, of)?;
         let product = AddedProduct {
             kernels: &self.kernels.nt,
@@ -121,6 +123,7 @@ impl StepOperations for F32Step {
         let Some(term) = adapter::term(self, queue, purpose, of, x)? else {
             return Ok(());
         };
+
         self.add_product(
             queue,
             &AddedProduct {
@@ -208,6 +211,7 @@ impl StepOperations for F32Step {
             heads,
             kv_heads,
         };
+
         // This kernel also writes `delta`, which the kernel of keys and values reads.
         queue.launch(&self.kernels.query_gradients, args)?;
         let args = KeyGradientsArgs::<Host> {
@@ -407,6 +411,7 @@ impl StepOperations for F32Step {
 
     fn logits_backward(&self, queue: &mut impl Queue, chunk: &HeadChunk<f32>) -> Result<(), Error> {
         let TrainingSizes { hidden, vocab, .. } = self.state.sizes;
+
         // The gradients overwrite the logits.
         queue.launch(
             &self.kernels.logit_gradients,

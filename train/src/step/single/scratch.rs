@@ -47,6 +47,7 @@ impl<T> F32Scratch<T> {
         let queries = sizes.queries();
         let keys = sizes.keys();
         let matrix = |p: Projection| sizes.projection(p).weights();
+
         // Matrices are unpacked one at a time, so a buffer for the largest fits them all.
         let largest = Projection::ALL.map(matrix).into_iter().max().unwrap_or(0);
         let input = hidden.max(feed_forward).max(queries);

@@ -138,6 +138,7 @@ impl Program<KeyGradients> for Backward {
         let at = token * a.kv_heads + head / (a.heads / a.kv_heads);
         let (key, value) = (lanes.load(a.k, at), lanes.load(a.v, at));
         let (mut dk, mut dv) = (k.var(0.0), k.var(0.0));
+
         // The token before sees this one too if they are of one document.
         let before = token - token.min(1);
         let also = token.gt(0) & a.starts.at(token).ld().le(before);

@@ -29,6 +29,7 @@ impl Program<FetchMicroBatch> for Fetch {
     fn program<'k>(&self, of: &FetchMicroBatch, k: Builder<'k>, a: FetchMicroBatchArgs<Dev<'k>>) {
         let (i, words) = (k.ctaid() * of.threads + k.tid(), a.words);
         let tokens = (words - HEADER) / LISTS;
+
         // Slots before the micro-batch's own.
         let skipped = match self {
             Fetch::First => k.val(0),

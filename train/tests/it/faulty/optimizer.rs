@@ -51,6 +51,7 @@ impl Program<EndStep> for End {
             }),
             _ => (),
         }
+
         of.program(k, a);
         first(&|| match self {
             End::FirstSkipped => {

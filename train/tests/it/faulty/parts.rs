@@ -109,6 +109,7 @@ impl Program<SumGroups> for Groups {
                 });
                 sum.set(sum.get() / a.group.cvt::<f32>());
             }
+
             a.sum.at(i).st(sum.get());
         });
     }

@@ -70,12 +70,15 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<BatchReport, Failure
                     nodes,
                 });
             }
+
             if let Some(prompt) = args.join {
                 joins.push(join(args, &mut batch, &setup, &all, [ctx, prompt])?);
             }
+
             all.iter().try_for_each(|&(id, _)| batch.leave(id))?;
         }
     }
+
     Ok(BatchReport {
         header,
         tokens: args.tokens,
@@ -106,8 +109,10 @@ fn options(args: &Args, setup: &BenchSetup, ctx: u32) -> Result<BatchOptions, Fa
     let Some(prompt) = args.join else {
         return Ok(BatchOptions::new(most, ctx - 1 + args.tokens));
     };
+
     expect_room(args, most, ctx, limit)
         .map_err(|sentence| Failure::Input(format!("--join: {sentence}")))?;
+
     // A sequence makes the tokens of a round, and later, from where that began, one with each step
     // of the join.
     let options = BatchOptions::new(most, ctx - 1 + join_steps(args, prompt).max(args.tokens));
@@ -127,11 +132,13 @@ fn expect_room(args: &Args, most: u32, ctx: u32, limit: u32) -> Result<(), Strin
             "{most} sequences are as many as a batch has, and the prompt is one more"
         ));
     }
+
     if prompt > limit {
         return Err(format!(
             "the prompt has {prompt} tokens; this model has {limit} positions"
         ));
     }
+
     let chunk = args.join_chunk;
     let steps = join_steps(args, prompt);
     let needed = u64::from(ctx) - 1 + u64::from(steps);
@@ -141,6 +148,7 @@ fn expect_room(args: &Args, most: u32, ctx: u32, limit: u32) -> Result<(), Strin
              need {needed} positions meanwhile, and this model has {limit}"
         ));
     }
+
     Ok(())
 }
 
@@ -218,6 +226,7 @@ fn decode(
             .try_for_each(|&(id, _)| batch.roll_back(id, ctx - 1))?;
         Ok((time, made))
     };
+
     // To warm up, and to make the graphs.
     round(tokens.min(2 * WARM_UP))?;
     let rounds = (0..args.rounds)
@@ -272,6 +281,7 @@ fn join(
                 let from = step * chunk as usize;
                 work.push((id, &prompt[from..prompt.len().min(from + chunk as usize)]));
             }
+
             let start = Instant::now();
             let next = batch.step(&work)?;
             let time = start.elapsed();
@@ -285,6 +295,7 @@ fn join(
         Ok(times)
     };
     let ids = ids(setup.outline(), all.len() as u32, prompt);
+
     // To warm up: it compiles kernels.
     run(Some(&ids[..ids.len().min(2 * chunk as usize)]), 0)?;
     run(

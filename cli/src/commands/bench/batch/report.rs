@@ -131,6 +131,7 @@ impl BenchReport for BatchReport {
         for column in table.column_iter_mut() {
             column.set_cell_alignment(CellAlignment::Right);
         }
+
         writeln!(out, "{}", table.trim_fmt())?;
         for BatchJoin {
             ctx,
@@ -150,6 +151,7 @@ impl BenchReport for BatchReport {
                 longest_us / step_us
             )?;
         }
+
         self.print_profiles(&mut out)
     }
 

@@ -42,6 +42,7 @@ fn draw_on<B: DrawingBackend>(
     let highest = contexts
         .iter()
         .map(|figures| figures.tokens_per_s_limit.max(figures.tokens_per_s));
+
     // Some room above the highest line for its label.
     let top = 1.2 * highest.fold(f64::MIN_POSITIVE, f64::max);
     let mut chart = ChartBuilder::on(&page)
@@ -50,6 +51,7 @@ fn draw_on<B: DrawingBackend>(
         .x_label_area_size(45)
         .y_label_area_size(65)
         .build_cartesian_2d(0.0..contexts.len() as f64, 0.0..top)?;
+
     // The labels of the bars are drawn below, since a bar is in the middle of its place and not at
     // a number.
     chart
@@ -104,6 +106,7 @@ fn draw_on<B: DrawingBackend>(
         )?;
         label(figures.ctx.to_string(), (x, 0.0), [-12, 6])?;
     }
+
     let mut names = chart.configure_series_labels();
     names
         .position(SeriesLabelPosition::UpperRight)

@@ -35,6 +35,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<DecodeReport, Failur
     if let Some(folder) = &args.adapter {
         (subject, adapter) = subject.read_adapter(folder)?;
     }
+
     let contexts = contexts(&args.ctx, args.rounds.tokens, subject.outline())?;
     let work = BenchWork {
         ctx: largest(&contexts),
@@ -55,6 +56,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<DecodeReport, Failur
         let measured = measure_contexts(args, &setup, &contexts)?.1;
         report.add_adapter(args, setup.outline(), &measured);
     }
+
     Ok(report)
 }
 
@@ -82,6 +84,7 @@ fn measure_contexts(
         (decoder, measured) = measure_context(args, setup, ctx, decoder, &progress)?;
         all.push(measured);
     }
+
     Ok((BenchHeader::new(setup, &decoder), all))
 }
 
@@ -102,6 +105,7 @@ fn measure_context(
         decoder = sampled(decoder.with_options(outline, setup.options(ctx, launch))?)?;
         others.push((launch, round(&mut decoder, args.rounds.tokens)?));
     }
+
     decoder = sampled(decoder.with_options(outline, setup.options(ctx, args.rounds.launch))?)?;
     round(&mut decoder, args.rounds.tokens.min(WARM_UP))?;
     let rounds = (0..args.rounds.rounds)

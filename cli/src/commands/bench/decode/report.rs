@@ -162,6 +162,7 @@ impl DecodeReport {
         for column in table.column_iter_mut().take(9) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+
         table
     }
 }
@@ -174,10 +175,12 @@ impl ContextFigures {
         ceiling: &BandwidthCeiling,
     ) -> ContextFigures {
         let wall_us = TimeSpread::of(args.rounds.tokens, m.rounds.iter().map(|round| round.wall));
+
         // The first token attends `ctx` positions, each next one more.
         let read =
             (m.ctx..m.ctx + args.rounds.tokens).map(|attended| kv_bytes_read(outline, attended));
         let kv_bytes = read.sum::<u64>() / u64::from(args.rounds.tokens);
+
         // All of an adapter is read for each token.
         let adapter_bytes = outline.adapter.is_some().then(|| adapter_bytes(outline));
         let weight_bytes = token_bytes(outline) + adapter_bytes.unwrap_or(0);

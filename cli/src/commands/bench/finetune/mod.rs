@@ -57,6 +57,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<FinetuneReport, Fail
             args.rounds
         )));
     }
+
     let subject = chosen.open()?;
     let context = device::open(args.device.device)?;
     let config = match &subject {
@@ -75,6 +76,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<FinetuneReport, Fail
     for (settings, &shape) in settings.iter().zip(&shapes) {
         check(args, &context, subject.outline(), settings, shape)?;
     }
+
     let base = match &subject {
         BenchSubject::File(model) => Base::from_model(model, BaseFormat::Auto)?,
         BenchSubject::Random { name, outline } => Base::random(outline, name)?,
@@ -123,11 +125,13 @@ fn settings(
             outline.config.context
         )));
     }
+
     let form = |form| args.forms.contains(&form);
     if form(KernelForm::UnpackAhead) && form(KernelForm::UnpackApart) {
         let why = "--forms takes unpack-ahead or unpack-apart, not both";
         return Err(Failure::Input(why.into()));
     }
+
     let total = STEPS * args.rounds;
     let schedule = Schedule {
         decay: Decay::Cosine,
@@ -182,6 +186,7 @@ fn settings(
         let why = "--forms is of kernels in bf16, and this step is in f32: the device or the model has none in bf16";
         return Err(Failure::Input(why.into()));
     }
+
     Ok(Settings {
         precision: if tensor_cores {
             Precision::Bf16
@@ -209,10 +214,13 @@ fn check(
             mebibytes(free)
         )));
     }
+
     if args.device.insist || !device::is_emulator(context) {
         return Ok(());
     }
+
     let per_launch = settings.tokens as u64;
+
     // As a graph and kernel by kernel.
     let steps = 2 * u64::from(STEPS * (args.rounds + 1));
     emulation::training(
@@ -286,6 +294,7 @@ fn afresh(trainer: Trainer, adapters: &Adapters, launch: step::Launch) -> Result
     for tensor in zeros.tensors_mut() {
         tensor.fill(0.0);
     }
+
     trainer.restore(&Snapshot {
         adapters: adapters.clone(),
         moments: Moments {
@@ -336,6 +345,7 @@ fn rounds(
         records.push(trainer.step(&micros)?);
         times.push(start.elapsed());
     }
+
     Ok((times.split_off(STEPS as usize), records))
 }
 
@@ -353,6 +363,7 @@ fn rows(
             ..micro.clone()
         })?);
     }
+
     let time = |step: &Vec<TimedKernel>| step.iter().map(|kernel| kernel.time).sum::<Duration>();
     let fastest = steps
         .into_iter()
@@ -383,9 +394,11 @@ fn rows(
         rows[at].launches += 1;
         rows[at].us += time.as_secs_f64() * 1e6;
     }
+
     for row in &mut rows {
         row.gb_per_s = row.bytes as f64 * f64::from(row.launches) / row.us * 1e-3;
     }
+
     rows.sort_by(|a, b| b.us.total_cmp(&a.us));
     Ok(rows)
 }

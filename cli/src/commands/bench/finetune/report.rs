@@ -142,6 +142,7 @@ impl FinetuneFigures {
         for column in table.column_iter_mut().skip(2) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+
         table
     }
 }
@@ -180,6 +181,7 @@ impl BenchReport for FinetuneReport {
             }
             writeln!(out, "{}\n", table.trim_fmt())?;
         }
+
         for figures in self
             .shapes
             .iter()
@@ -193,6 +195,7 @@ impl BenchReport for FinetuneReport {
             )?;
             writeln!(out, "{}\n", figures.kernels().trim_fmt())?;
         }
+
         Ok(())
     }
 

@@ -66,6 +66,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ProfileReport, Failu
                 .into(),
         ));
     }
+
     let token_us = if timed {
         Some(token_us(args, ctx, &mut decoder)?)
     } else {
@@ -102,6 +103,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<ProfileReport, Failu
                 .map(|(link, times)| bar(link, times, last)),
         );
     }
+
     let chain_us = timeline.iter().map(|bar| bar.stored).fold(0.0, f64::max);
     let times = token_us
         .zip(profiled_token_us)
@@ -172,6 +174,7 @@ impl KernelSample {
         for block in times.iter() {
             *places.entry(block[Timestamp::SmId as usize]).or_default() += 1;
         }
+
         KernelSample {
             us: since(ended(times)),
             gap: since(taken(times, Timestamp::Ready).min()),
@@ -196,6 +199,7 @@ fn rows(profile: &Profile, ceiling: Option<f64>) -> Vec<KernelProfileRow> {
             None => kinds.push((link, vec![i])),
         }
     }
+
     let row = |(link, nodes): (&KernelNode, Vec<usize>)| KernelProfileRow {
         part: link.role,
         kernel: link.kernel.clone(),

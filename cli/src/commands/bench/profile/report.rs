@@ -85,6 +85,7 @@ impl BenchReport for ProfileReport {
             )?;
             return Ok(());
         };
+
         writeln!(
             out,
             "taking times slows decoding: {:.1} us a token instead of {:.1} ({:+.1} %)",
@@ -124,12 +125,14 @@ impl ProfileReport {
                 "most on one",
             ]);
         }
+
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header(header);
         table.add_rows(self.kernels.iter().map(KernelProfileRow::cells));
         for column in table.column_iter_mut().skip(2) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+
         table
     }
 }

@@ -71,9 +71,11 @@ pub(super) fn draw(bars: &[TimelineBar]) -> Document {
             group = draw_bar(group, bar, &name, before, &place);
             before = Some(bar.stored);
         }
+
         picture = picture.add(group);
         y += ROW * panel.len() as f64 + SPACE;
     }
+
     let width = LABELS + WIDTH + 10.0;
     let height = y;
     let back = Rectangle::new()
@@ -149,9 +151,11 @@ fn draw_bar(
             from = end;
         }
     }
+
     if let Some(x) = before.map(|end| place.x(end)).filter(|x| *x >= place.x) {
         row = row.add(line(x, place.y, place.y + ROW, "black"));
     }
+
     group.add(row)
 }
 
@@ -201,6 +205,7 @@ fn legend(scale: f64) -> Group {
             .add(sample.set("fill", *colour))
             .add(Text::new(*name).set("x", x + 16.0).set("y", 15));
     }
+
     let end = LABELS + 10.0 * scale;
     let scale = Rectangle::new()
         .set("x", LABELS)

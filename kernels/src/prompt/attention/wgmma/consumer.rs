@@ -56,6 +56,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         k.wgmma_wait(0);
         self.release(keys);
         self.mask(self.block.start);
+
         // There are no earlier sums to rescale, so the factors are not needed.
         let _ = self.softmax.weigh(&mut self.scores);
         self.pack();
@@ -86,6 +87,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         self.multiply_queries(keys);
         let values = self.next();
         self.multiply_values(values);
+
         // The scores are complete. The second matmul keeps running during the softmax.
         k.wgmma_wait(1);
         self.release(keys);
@@ -93,6 +95,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
         let factors = self.softmax.weigh(&mut self.scores);
         k.wgmma_wait(0);
         self.release(values);
+
         // The accumulators may be changed only after the second matmul is complete.
         rescale(k, &mut self.values, factors);
         self.pack();
@@ -131,6 +134,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
             self.scores
                 .multiply(queries.inner(from), keys.inner(from), add);
         }
+
         self.k.wgmma_commit();
     }
 
@@ -160,6 +164,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
                 "prompt/wgmma/mask",
                 "mask positions that come later or are before the window",
             );
+
             // The distance from the lane's first key to its first query.
             let g = k.lane() >> 2;
             let t = k.lane() & 3;

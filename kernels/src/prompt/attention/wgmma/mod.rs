@@ -74,6 +74,7 @@ impl KernelDef for PromptAttentionWgmma {
             let block = WgmmaBlock::new(k, *self, &plain, &a, rows);
             k.when(k.tid().eq(0), || block.ring.init());
             k.barrier();
+
             // The producer gives up registers, which the consumers need for their sums.
             k.roles(vec![
                 Role::new(1, FEW, |_| Producer::new(&block).copy()),

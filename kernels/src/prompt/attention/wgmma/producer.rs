@@ -98,6 +98,7 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
         self.block.each_further(|step| {
             k.section("prompt/wgmma/copy_keys", "copy keys");
             let pages = ahead.get();
+
             // Page numbers are loaded a step ahead, so that their latency is hidden.
             ahead.set(self.pages(step + KEYS));
             self.copy_tile(a.k_cache, step, pages);
@@ -208,6 +209,7 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
                 "prompt/wgmma/last_positions",
                 "copy positions up to the item's last, which is repeated",
             );
+
             // If the first page contains the last position, both page numbers are equal.
             let last = end - 1;
             let most = [(last - step).min(PAGE - 1), last & (PAGE - 1)];

@@ -49,6 +49,7 @@ impl<'k> Softmax<'k> {
         for (i, score) in scores.0.iter_mut().enumerate() {
             score.set((score.get() - maxima[query(i)]).ex2());
         }
+
         [0, 1].map(|r| {
             let factor = (self.max[r].get() - maxima[r]).ex2();
             let sum = chains(of_query(&scores.0, r).map(Var::get), |a, b| a + b);

@@ -150,6 +150,7 @@ impl<'k> Ahead<'k> {
             codes(word).fresh().ld_if(there, of_word);
             absmax(word).fresh().ld_if(there, of_block);
         });
+
         // Two sets ahead, because the next set is being loaded already.
         let later = first + k.nctaid() * (IDLE * 2 * AT_ONCE as u32);
         self.each(later, words, |word, there, _| {

@@ -164,6 +164,7 @@ impl Operands {
             kernel.length("u", self.adapter[0], "rows * rank", &[rows, rank])?;
             kernel.length(b, self.adapter[1], "rank * columns", &[rank, columns])?;
         }
+
         Ok(())
     }
 }

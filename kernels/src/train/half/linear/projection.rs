@@ -109,16 +109,19 @@ impl LoraLinear {
         for eight in 0..8 {
             let column = column + (from + 8 * eight);
             let mut bias = [k.var(0.0), k.var(0.0)];
+
             // One pass adds everything, so that the result is rounded once.
             if self.bias {
                 a.bias.at(column).ld2_if(column.lt(a.columns), &mut bias);
             }
+
             for half in 0..2 {
                 // A lane has four words of the residual for each 16 columns: of both rows for the
                 // first eight, then for the others.
                 let sixteen = (eight / 2) as usize;
                 let word = (eight % 2 * 2 + half) as usize;
                 let added = residual.as_ref().map(|all| unpack(all[sixteen][word]));
+
                 // And four sums for each eight columns: two of each row.
                 let first = (from / 2 + 4 * eight + 2 * half) as usize;
                 for (i, bias) in bias.iter().enumerate() {
@@ -188,6 +191,7 @@ impl KernelDef for LoraLinear {
                 residual == rows * columns,
             }
         }
+
         self.exactly("factor", a.factor, 1)?;
         check_lengths! { self, a:
             y == rows * columns,
@@ -250,12 +254,14 @@ impl KernelDef for LoraLinear {
             MatmulLayout::Nt => nt(&x, &w, depth, &mut y),
             _ => nn(&x, &w, columns, &mut y),
         }
+
         if rank > 0 {
             nn(&wide(a.u), &wide(a.b), columns, &mut y);
         }
         for y in &mut y {
             *y *= f64::from(a.factor[0]);
         }
+
         // The bias is empty if the kernel adds none.
         let bias: Vec<f64> = a.bias.iter().copied().map(f64::from).collect();
         for y in y.chunks_exact_mut(columns) {
@@ -264,6 +270,7 @@ impl KernelDef for LoraLinear {
         if self.residual {
             add_scaled(1.0, &wide(a.residual), &mut y);
         }
+
         narrow(&y, a.y);
         ahead::reference(a.ahead);
     }
@@ -297,17 +304,21 @@ impl Variant for LoraLinear {
             // One tile for two blocks, whose idle threads make several rounds.
             cases.push(([1, 8, 8, 0, 2], 64_000));
         }
+
         if self.tile.cluster() == 2 {
             // Two pairs of blocks, of which one pair has no tile.
             cases.push(([1, 8, 8, 0, 4], 6_400));
         }
+
         if self.tile.columns() == 128 {
             cases.push(([130, 136, 136, 8, 2], 0));
         }
+
         if self.tile.columns() == 256 && !self.bias && !self.residual {
             // Two bands of rows, of which the last is short, and a block with several tiles.
             cases.push(([1100, self.tile.columns() + 8, 8, 0, 3], 0));
         }
+
         cases.into_iter().map(case).collect()
     }
 

@@ -158,6 +158,7 @@ impl KernelDef for LoraSum {
             self.operands(&format!("x{i}, w{i}, depth{i}"), a, [x, w], depth)?;
             self.operands(&format!("u{i}, a{i}, rank{i}"), a, [u, b], rank)?;
         }
+
         check_lengths! { self, a:
             y == rows * columns,
         }
@@ -171,6 +172,7 @@ impl KernelDef for LoraSum {
             rows: a.rows,
             columns: a.columns,
         };
+
         // Pairs with a depth of 0 have no steps, so one kernel serves two and three projections.
         let frozen = [
             (a.x0, a.w0, a.depth0),
@@ -221,6 +223,7 @@ impl KernelDef for LoraSum {
         {
             nn(&wide(x), &wide(w), a.columns as usize, &mut y);
         }
+
         narrow(&y, a.y);
         ahead::reference(a.ahead);
     }

@@ -89,9 +89,11 @@ impl LoraSwiGlu {
             if i % 4 == 0 {
                 k.section("train/linear/swiglu", "up and a of 16 columns");
             }
+
             // A lane has two adjacent columns of a row in a word of `g`, and in two sums.
             let at = 2 * i;
             let sums = &mut summed.sums.0[from as usize / 2 + at..][..2];
+
             // `a` is computed from the rounded `up`, which the backward pass reads.
             let up = unpack(sums[0].get().pack_bf16(sums[1].get()));
             for (j, (g, up)) in unpack(g).into_iter().zip(up).enumerate() {
@@ -174,6 +176,7 @@ impl KernelDef for LoraSwiGlu {
             let out = out.row(leaving.group, 2 * Y.bytes());
             let up = a.up.of(Y).at(out);
             let to = a.a.of(Y).at(out.at(Y.bytes()));
+
             // Both results leave 64 columns at a time, so `a` needs accumulators for 64 columns
             // only.
             let mut gated = Accumulators::zero(k, 64);

@@ -95,11 +95,13 @@ impl LoraSwiGluBackward {
             for (j, (g, up)) in (0..).zip(unpack(g).into_iter().zip(unpack(up))) {
                 let at = 2 * i + j;
                 let sum = &mut summed.sums.0[from as usize / 2 + at];
+
                 // `da` is not rounded, unlike `up` in the forward pass, because nothing else reads
                 // it.
                 let da = sum.get();
                 let sigmoid = Activation::Silu.sigmoid(g);
                 let through_up = da * up;
+
                 // silu'(g) = sigmoid(g) (1 + g (1 - sigmoid(g)))
                 let inner = g.fma(-sigmoid + 1.0, 1.0);
                 let derivative = sigmoid * inner;
@@ -192,6 +194,7 @@ impl KernelDef for LoraSwiGluBackward {
             let out = out.row(leaving.group, 2 * Y.bytes());
             let dg = a.dg.of(Y).at(out);
             let dup = a.dup.of(Y).at(out.at(Y.bytes()));
+
             // Both results leave 64 columns at a time, so `dup` needs accumulators for 64 columns
             // only.
             let mut of_up = Accumulators::zero(k, 64);

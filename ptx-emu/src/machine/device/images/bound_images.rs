@@ -37,6 +37,7 @@ impl Objects {
                 }
             }
         }
+
         let handle = FIRST + self.made;
         self.made += 1;
         self.live.insert(handle, Arc::new(object));

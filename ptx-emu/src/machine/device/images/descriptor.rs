@@ -237,11 +237,13 @@ impl Image {
                 self.format.channels
             ));
         }
+
         if w == 0 || h == 0 || d == 0 {
             return wrong(format!(
                 "a size of {w} x {h} x {d} texels: each must be at least 1"
             ));
         }
+
         // A direction that the shape lacks must have one texel, and no direction may exceed the
         // limit of devices.
         if !rows && h > 1
@@ -253,12 +255,14 @@ impl Image {
                 "{w} x {h} x {d} texels of a {name} image, which has at most {mw} x {mh} x {md}"
             ));
         }
+
         let cubes = matches!(self.shape, ImageShape::Cube | ImageShape::Cubes);
         if cubes && (w != h || d % 6 != 0) {
             return wrong(format!(
                 "{w} x {h} x {d} texels as a {name}, which has square faces and a multiple of 6 of them"
             ));
         }
+
         let texel = self.format.bytes();
         if self.pitch < self.row_bytes() || !self.pitch.is_multiple_of(texel.into()) {
             let pitch = self.pitch;
@@ -267,12 +271,14 @@ impl Image {
                 "a pitch of {pitch} bytes: at least the {row} of a row, and a multiple of the {texel} of a texel"
             ));
         }
+
         if !self.address.is_multiple_of(16) {
             return wrong(format!(
                 "texels at 0x{:x}, which is not a multiple of 16",
                 self.address
             ));
         }
+
         // The end of the image must be an address, because texels are found by addition.
         match self.address.checked_add(self.bytes()) {
             Some(_) => Ok(()),

@@ -42,6 +42,7 @@ pub(crate) fn compare(addresses: &[u64], step: u64) -> (u64, u64) {
         uneven |= a ^ next;
         next = next.wrapping_add(step);
     }
+
     (uneven, apart)
 }
 

@@ -65,10 +65,12 @@ fn check_reads<'g>(
         }
         return Ok(Some(a));
     }
+
     for lane in lanes(mask) {
         let a = lane_allocation(block, w, lane, addresses[lane], bytes)?;
         check_lane(block, w, lane, a, addresses[lane], bytes)?;
     }
+
     Ok(None)
 }
 
@@ -93,6 +95,7 @@ pub(crate) fn load_global(
             bytes,
         )?;
     }
+
     let whole = hold(block, t, one, addresses);
     if let Some(a) = one
         && mask == u32::MAX
@@ -102,6 +105,7 @@ pub(crate) fn load_global(
         load_consecutive(w, t, a, addresses[0]);
         return store_buffer::load_late(block, w, mask, t, addresses);
     }
+
     for (i, to) in t.regs.iter().enumerate() {
         let Some(to) = to else { continue };
         let step = t.width.bytes as u64 * i as u64;
@@ -131,6 +135,7 @@ pub(crate) fn load_global(
             }
         }
     }
+
     drop(whole);
     store_buffer::load_late(block, w, mask, t, addresses)
 }
@@ -181,6 +186,7 @@ pub(crate) fn store_global(
             lane_allocation(block, w, lane, addresses[lane], bytes).map(|_| ())
         })?;
     }
+
     if block.recorder.is_some() {
         record(
             block,
@@ -193,6 +199,7 @@ pub(crate) fn store_global(
         )?;
         store_buffer::store_late(block, w, mask, t, addresses);
     }
+
     if let Some(a) = one.filter(|a| !a.constant && pattern == AddressPattern::Consecutive)
         && are_words(t)
     {
@@ -201,6 +208,7 @@ pub(crate) fn store_global(
         w.effects += 1;
         return Ok(());
     }
+
     let whole = hold(block, t, one, addresses);
     for (i, from) in t.regs.iter().flatten().enumerate() {
         let values = lane_access::take(block, w, *from, mask)?;
@@ -217,6 +225,7 @@ pub(crate) fn store_global(
             write(a, at[lane] - a.base, t.width.bytes, values[lane]);
         }
     }
+
     drop(whole);
     mark(block, one, mask, addresses, bytes, low, end);
     w.effects += 1;
@@ -247,6 +256,7 @@ fn store_consecutive(
             _ => scatter::<8>(words, i, values),
         }
     }
+
     Ok(())
 }
 
@@ -287,6 +297,7 @@ pub(crate) fn atomic_global(
     if let Some(high) = &t.high {
         return wide_atomics::wide_atomic_global(block, w, mask, (t, high), addresses);
     }
+
     let b = lane_access::take(block, w, t.b, mask)?;
     let c = match t.c {
         Some(c) => lane_access::take(block, w, c, mask)?,
@@ -300,9 +311,11 @@ pub(crate) fn atomic_global(
         });
         w.effects += u64::from((t.f)(old[lane], b[lane], c[lane]) != old[lane]);
     }
+
     if let Some(d) = t.d {
         put(w, d, mask, &old);
     }
+
     Ok(())
 }
 

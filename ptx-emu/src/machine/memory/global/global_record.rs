@@ -34,6 +34,7 @@ pub(crate) fn record(
     {
         return Err(record_full(block, w, mask));
     }
+
     if let Some(a) = one
         && global_warp_record::record_together(
             block,
@@ -47,21 +48,25 @@ pub(crate) fn record(
     {
         return Ok(());
     }
+
     for lane in lanes(mask) {
         let address = addresses[lane];
         let Some(a) = one.or_else(|| block.grid.table.reach(address)) else {
             continue;
         };
+
         let Some(racing) = record_lane(block, w, lane, (operation, scope), (a, address), bytes)
         else {
             continue;
         };
+
         let fault = global_race(block, w, lane, operation, address, racing);
         match tolerance::tolerable(block, w, lane, operation, (a, address), &racing, stored) {
             Some(why) => tolerance::tolerate(block, fault, why)?,
             None => return Err(fault),
         }
     }
+
     Ok(())
 }
 
@@ -183,11 +188,13 @@ pub(crate) fn atomic_place<'g>(
     if a.constant {
         return Err(read_only(block, w, lane, address));
     }
+
     if let Some(recorder) = &mut block.recorder {
         recorder.late.forget(address, t.bytes);
         let operation = (MemoryOperation::Atomic, t.scope, None);
         record(block, w, 1 << lane, operation, Some(a), addresses, t.bytes)?;
     }
+
     Ok(a)
 }
 

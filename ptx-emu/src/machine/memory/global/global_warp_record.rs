@@ -34,6 +34,7 @@ fn runs_of(
         runs[0] = (first..first + each, LaneSpread::Same(mask));
         return Some(1);
     }
+
     if mask == u32::MAX && uneven == 0 {
         runs[0] = (
             first..first + 32 * each,
@@ -45,6 +46,7 @@ fn runs_of(
         );
         return Some(1);
     }
+
     let mut count = 0;
     let mut next = u64::MAX;
     for (lane, address) in addresses.iter().enumerate().filter(|_| mask == u32::MAX) {
@@ -60,9 +62,11 @@ fn runs_of(
             );
             count += 1;
         }
+
         next = first + each;
         runs[count - 1].0.end = next;
     }
+
     Some(count).filter(|count| *count > 0)
 }
 
@@ -82,6 +86,7 @@ pub(crate) fn record_together(
     let Some(recorder) = block.recorder.as_mut().filter(|_| whole) else {
         return false;
     };
+
     let seen = if scope == MemoryScope::Device {
         operation
     } else {
@@ -90,6 +95,7 @@ pub(crate) fn record_together(
     if operation.is_strong() {
         return false;
     }
+
     let access = AccessProperties {
         pc: w.now.pc,
         thread: w.index * 32,

@@ -30,19 +30,23 @@ pub(crate) fn store_late(
     let Some(recorder) = &mut block.recorder else {
         return;
     };
+
     let running = recorder.block();
     let whole = bytes * t.regs.len() as u32;
+
     // Of 128 bits, both halves arrive at once.
     let stays = strong && (t.regs.len() == 1 || (bytes, whole) == (8, 16));
     if !stays && recorder.late.0.is_empty() {
         return;
     }
+
     for lane in lanes(mask) {
         let address = addresses[lane];
         recorder.late.forget(address, whole);
         let Some(a) = block.grid.table.reach(address).filter(|_| stays) else {
             continue;
         };
+
         let offset = address - a.base;
         let known = a.is_initialised(offset, whole.into());
         let parts = (0..t.regs.len() as u64)
@@ -76,6 +80,7 @@ pub(crate) fn stores_arrive(block: &mut Block<'_, '_>, w: &Warp, mask: u32) {
     let Some(recorder) = &mut block.recorder else {
         return;
     };
+
     let running = recorder.block();
     let clocks = &block.shadow.clocks;
     for lane in lanes(mask) {
@@ -99,6 +104,7 @@ pub(crate) fn load_late(
     let Some(recorder) = block.recorder.as_mut().filter(|_| t.order.is_strong()) else {
         return Ok(());
     };
+
     let running = recorder.block();
     let mut found = [None; 32];
     lanes(mask).for_each(|lane| found[lane] = recorder.late.read(addresses[lane], bytes, running));
@@ -118,6 +124,7 @@ pub(crate) fn load_late(
             lane_access::locate(block, &mut fault, addresses[lane]);
             return Err(fault);
         }
+
         for (i, to) in t.regs.iter().enumerate() {
             let value = (before.value >> (8 * t.width.bytes as usize * i)) as u64;
             let value = value & u64::MAX >> (64 - 8 * t.width.bytes);
@@ -130,5 +137,6 @@ pub(crate) fn load_late(
             );
         }
     }
+
     Ok(())
 }

@@ -83,6 +83,7 @@ pub(crate) fn wide_atomic_global(
         old[lane] = update(memory, addresses[lane] - memory.base, new);
         w.effects += u64::from(new(old[lane]) != old[lane]);
     }
+
     give(w, (a, high), mask, &old);
     Ok(())
 }
@@ -109,6 +110,7 @@ pub(crate) fn wide_atomic_shared(
         block.shared.write(offset, 8, new as u64);
         block.shared.write(offset + 8, 8, (new >> 64) as u64);
     }
+
     give(w, (a, high), mask, &old);
     Ok(())
 }

@@ -26,6 +26,7 @@ pub(crate) fn place_all(
     if !shared || block.blocks.len() == 1 && space == InstructionSpace::Shared {
         return Ok(());
     }
+
     let blocks = block.blocks.len() as u64;
     let rank = |address: u64| match (address / PEER).checked_sub(1) {
         Some(rank) if space == InstructionSpace::Cluster => rank,
@@ -41,12 +42,14 @@ pub(crate) fn place_all(
         );
         return Err(block.fault(w, outside, Class::OutOfBounds, what));
     }
+
     for address in addresses {
         let rank = rank(*address);
         let own = space == InstructionSpace::Shared || *address < PEER;
         let local = if own { *address } else { *address % PEER };
         *address = block.shadow.place(local, rank as u32);
     }
+
     Ok(())
 }
 
@@ -56,6 +59,7 @@ pub(crate) fn visit(block: &mut Block<'_, '_>, w: &Warp, lane: usize, place: u64
     if rank == w.rank as usize || rank >= block.blocks.len() {
         return Ok(());
     }
+
     if block.cluster.ended[rank] {
         let what =
             format!("shared memory of block {rank} of the cluster is accessed, which has ended");
@@ -63,6 +67,7 @@ pub(crate) fn visit(block: &mut Block<'_, '_>, w: &Warp, lane: usize, place: u64
         fault.instead = "put a barrier of the cluster before the end of every block";
         return Err(fault);
     }
+
     let count = block.shadow.clocks.count(w.index as usize);
     block.cluster.visits[rank][w.index as usize] = Some(ClusterVisit {
         count,
@@ -87,6 +92,7 @@ pub(crate) fn shared_addresses(
             *a = a.wrapping_sub(SHARED_WINDOW);
         }
     }
+
     // A generic address may be one that `mapa` gave.
     let space = if space == InstructionSpace::Generic {
         InstructionSpace::Cluster

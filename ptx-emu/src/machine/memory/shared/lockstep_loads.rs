@@ -23,6 +23,7 @@ pub(crate) fn check_step(
     if lanes(mask).all(|lane| at[lane] == first) {
         return Ok(());
     }
+
     let code = block.grid.code;
     for lane in lanes(mask) {
         let access = AccessProperties {
@@ -35,6 +36,7 @@ pub(crate) fn check_step(
         if is_atomic(&code.places[store.pc as usize]) || polls(code, w.now.pc) {
             continue;
         }
+
         let what = "a lane loads what another lane of its warp stored, and nothing orders the two: lanes need not go in \
                     step, and volatile does not make them";
         let mut fault = block.fault(w, 1 << lane, Class::WarpSynchronous, what);
@@ -43,5 +45,6 @@ pub(crate) fn check_step(
         fault.other = Some(block.earlier(store.pc, store.thread.into(), "wrote"));
         return Err(fault);
     }
+
     Ok(())
 }

@@ -36,6 +36,7 @@ pub(crate) fn load_shared(
     if shared_warp_access::load_together(block, w, mask, t, addresses, access) {
         return Ok(());
     }
+
     let mut offsets = [0; 32];
     let checked = whole.is_multiple_of(4)
         && (t.space == InstructionSpace::Shared || block.blocks.len() == 1)
@@ -74,6 +75,7 @@ pub(crate) fn load_shared(
                 Err(fault) => return Err(fault),
             }
         }
+
         if let Some(to) = to {
             put(
                 w,
@@ -87,6 +89,7 @@ pub(crate) fn load_shared(
             }
         }
     }
+
     Ok(())
 }
 
@@ -109,6 +112,7 @@ pub(crate) fn store_shared(
         w.effects += 1;
         return Ok(());
     }
+
     for (i, from) in t.regs.iter().flatten().enumerate() {
         let values = take(block, w, *from, mask)?;
         let at: Addresses = addresses.map(|a| a.wrapping_add(u64::from(bytes) * i as u64));
@@ -124,6 +128,7 @@ pub(crate) fn store_shared(
             block.shared.write(offset, bytes, values[lane]);
         }
     }
+
     w.effects += 1;
     Ok(())
 }
@@ -146,6 +151,7 @@ pub(crate) fn atomic_shared(
     if let Some(high) = &a.high {
         return wide_atomics::wide_atomic_shared(block, w, mask, (a, high), addresses, access);
     }
+
     let b = take(block, w, a.b, mask)?;
     let c = match a.c {
         Some(c) => take(block, w, c, mask)?,
@@ -159,8 +165,10 @@ pub(crate) fn atomic_shared(
         w.effects += u64::from(new != old[lane]);
         block.shared.write(offset, a.bytes, new);
     }
+
     if let Some(d) = a.d {
         put(w, d, mask, &old);
     }
+
     Ok(())
 }

@@ -59,6 +59,7 @@ fn wrong_shared(
         }
         _ => {}
     }
+
     let (class, address, what, instead) = match wrong {
         AccessError::Outside => {
             let at = block.shadow.local(address & !(1 << 63));
@@ -113,6 +114,7 @@ fn wrong_shared(
             if wrote { "wrote" } else { "read" },
         ));
     }
+
     fault
 }
 
@@ -143,6 +145,7 @@ pub(crate) fn covered(
     if let Some(copy) = block.pending.copies.within(address, bytes.into()) {
         return Some(not_waited(block, w, lane, address, copy, does));
     }
+
     let (_, init) = block.mbarriers.within(address, bytes.into())?;
     let what = format!("shared memory is {does} that is an mbarrier");
     let mut fault = block.fault(w, 1 << lane, Class::Mbarrier, what);

@@ -32,7 +32,9 @@ fn words_of(
     if block.blocks.len() > 1 || !are_whole(&t.regs, t.width.bytes) {
         return None;
     }
+
     let end = (block.shared.words.len() as u64).checked_sub(count as u64)?;
+
     // An address is outside if it has bits above the lower 32, or if the difference to the end
     // of the memory is negative.
     let mut first = [0; 32];
@@ -44,6 +46,7 @@ fn words_of(
         above |= (offset >> 32) as u32;
         outside |= (end as u32).wrapping_sub(*first);
     }
+
     (above == 0 && outside >> 31 == 0).then_some((count, first))
 }
 
@@ -61,6 +64,7 @@ pub(crate) fn load_together(
     let Some((count, first)) = words_of(block, t, addresses) else {
         return false;
     };
+
     let access = AccessProperties {
         thread: w.index * 32,
         ..access
@@ -74,12 +78,14 @@ pub(crate) fn load_together(
         read_shape(block, w, t, shape, &first);
         return true;
     }
+
     if !block
         .shadow
         .read_groups(&WordGroups::of(&first, mask), count, access)
     {
         return false;
     }
+
     read_words(block, w, mask, t, &first);
     true
 }
@@ -99,6 +105,7 @@ fn read_shape(
     let (Some(to), words) = (t.regs[0], &block.shared.words[..]) else {
         return;
     };
+
     let mut out = [0; 32];
     let (low, high) = out.split_at_mut(16);
     let run = |first: u32| &words[first as usize..][..16];
@@ -117,6 +124,7 @@ fn read_shape(
             high.copy_from_slice(run(at + 16));
         }
     }
+
     w.regs.set(to.slot, u32::MAX, &out);
 }
 
@@ -159,6 +167,7 @@ pub(crate) fn store_together(
     let Some((count, first)) = words_of(block, t, addresses) else {
         return false;
     };
+
     let groups = WordGroups::of(&first, mask);
     let access = AccessProperties {
         thread: w.index * 32,
@@ -170,6 +179,7 @@ pub(crate) fn store_together(
     if !t.regs.iter().all(from) || !block.shadow.write_groups(&groups, count, access) {
         return false;
     }
+
     let words = &mut block.shared.words[..];
     for (i, from) in t.regs.iter().flatten().enumerate() {
         let slot = from.slot as usize;
@@ -183,5 +193,6 @@ pub(crate) fn store_together(
                 .for_each(|lane| words[first[lane] as usize + i] = w.regs.w32.lanes[slot][lane]),
         }
     }
+
     true
 }

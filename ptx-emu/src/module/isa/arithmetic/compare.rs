@@ -185,6 +185,7 @@ fn test(d: &mut Decode<'_, '_>, head: &CompareSuffixes<'_>, ty: Type, i: usize) 
     else {
         return d.error(format!("`{}` does not compare {ty} values", d.name()));
     };
+
     let a = d.src(i, ty)?;
     let b = d.src(i + 1, ty)?;
     let with = match head.combine {
@@ -205,6 +206,7 @@ fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let n = 3 + usize::from(head.combine.is_some());
     d.operands(n, n)?;
     let o = d.operand(0);
+
     // `p|q` writes the result and its negation. For pairs, it writes the results of the two halves.
     let (p, q) = match o.kind {
         OperandKind::Pair(p, q) => (d.pred_dst(p, o.at)?, d.pred_dst(q, o.at)?),
@@ -217,6 +219,7 @@ fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     ) {
         return d.error(format!("`{}` writes one predicate", d.name()));
     }
+
     if PAIRS.contains(&ty) {
         return Ok(Op::SetPairP {
             test: Box::new(pair_test(d, &head, ty)?),
@@ -224,6 +227,7 @@ fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             q,
         });
     }
+
     let test = test(d, &head, ty, 1)?;
     Ok(Op::SetP(Box::new(SetP { test, p, q })))
 }
@@ -249,6 +253,7 @@ fn set(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let n = 3 + usize::from(head.combine.is_some());
     d.operands(n, n)?;
     let halves = matches!(ty, Type::F16 | Type::Bf16) || PAIRS.contains(&ty);
+
     // The manual lists these combinations separately for each source type.
     let exists = match to {
         Type::U16 | Type::S16 => halves && ty.bits() == 16,
@@ -263,6 +268,7 @@ fn set(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.name()
         ));
     }
+
     let one = ONES
         .iter()
         .find(|(ty, _)| *ty == to)
@@ -308,10 +314,12 @@ const OUTCOMES: &[(&str, u8)] = &[
 /// Decodes the comparison of two pairs, operands 1 and 2, and the predicate to combine it with.
 fn pair_test(d: &mut Decode<'_, '_>, head: &CompareSuffixes<'_>, ty: Type) -> Parsed<PairTest> {
     let outcomes = OUTCOMES.iter().find(|(op, _)| *op == head.op);
+
     // The manual defines `.ftz` for `.f16x2` and not for `.bf16x2`.
     let (Some((_, outcomes)), true) = (outcomes, ty == Type::F16x2 || !head.flush) else {
         return d.error(format!("`{}` does not compare {ty} values", d.name()));
     };
+
     let wide: fn(u16) -> f32 = match ty {
         Type::F16x2 if head.flush => |h| ftz16(f16::from_bits(h)).wide(),
         Type::F16x2 => |h| f16::from_bits(h).wide(),
@@ -413,10 +421,12 @@ fn testp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             comparison!(f64, |x| x, |a, _b| a.is_subnormal()),
         ],
     }[property];
+
     // `testp` is a comparison of a value with itself, so it needs no operation of its own.
     let Some(compare) = compare else {
         return d.error("testp has no such property");
     };
+
     let test = Test {
         compare,
         a,

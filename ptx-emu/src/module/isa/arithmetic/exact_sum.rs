@@ -127,6 +127,7 @@ impl ExactValue {
     /// Rounds to an `f64` in a rounding mode.
     fn round(self, round: Round) -> f64 {
         let bits = 128 - self.mantissa.leading_zeros() as i32;
+
         // The result keeps 53 bits, or fewer if it is subnormal.
         let spare = (bits - 53).max(LEAST - self.exponent);
         let (kept, lost) = match spare {
@@ -269,6 +270,7 @@ pub(crate) fn div64(a: f64, b: f64, round: Round) -> f64 {
     if !ordinary(a) || !ordinary(b) {
         return a / b;
     }
+
     let a = parts(a);
     let b = parts(b);
     let dividend = u128::from(a.mantissa) << 66;
@@ -289,6 +291,7 @@ pub(crate) fn sqrt64(a: f64, round: Round) -> f64 {
     if !ordinary(a) || a < 0.0 {
         return a.sqrt();
     }
+
     let Parts {
         mantissa, exponent, ..
     } = parts(a);

@@ -55,6 +55,7 @@ fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let carry_in = opcode.ends_with('c');
     let carry_out = d.eat(".cc");
+
     // Without a carry, the instruction is a row. It was looked up first, so the suffixes must be
     // wrong.
     if !carry_in && !carry_out {
@@ -63,6 +64,7 @@ fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.name()
         ));
     }
+
     let ty = d.ty(&[Type::U32, Type::S32, Type::U64, Type::S64])?;
     let left = match product {
         Some(Left::High) if ty.kind() == TypeKind::Signed => Left::HighSigned,
@@ -78,6 +80,7 @@ fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let Op::Alu(_, mut slots) = d.alu(run, ty, &[ty, ty, ty][..sources])? else {
         return d.error("not arithmetic");
     };
+
     slots.e = d.carry();
     slots.x = pack(left, opcode.starts_with("sub"), carry_in, carry_out);
     Ok(Op::Alu(run, slots))
@@ -152,6 +155,7 @@ fn run<R: CarryWord>(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(),
     };
     let a = regs.get::<R>(s.a, mask)?;
     let b = regs.get::<R>(s.b, mask)?;
+
     // `mad` has the product of the first two sources on the left, and the third source on the
     // right.
     let right = if matches!(left, Left::First) {
@@ -173,9 +177,11 @@ fn run<R: CarryWord>(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(),
         out[i] = R::low(sum);
         carries |= ((sum >> R::BITS) as u32 & 1) << i;
     }
+
     regs.set(s.d, mask, &out);
     if carry_out {
         regs.set_pred(s.e, mask, carries);
     }
+
     Ok(())
 }

@@ -140,11 +140,13 @@ pub(crate) fn fma32_many(
     if cfg!(target_feature = "fma") {
         return fma32_one_by_one(a, b, c, flush);
     }
+
     let mut sums = [0f64; 32];
     let mut out = [0f32; 32];
     let mut doubt = 0;
     let mut low = [0i32; 32];
     let mut high = [0i32; 32];
+
     // Loops over arrays of one width each, which the compiler vectorizes.
     for i in 0..32 {
         sums[i] = f64::from(single(a[i])) * f64::from(single(b[i])) + f64::from(single(c[i]));
@@ -152,10 +154,12 @@ pub(crate) fn fma32_many(
     for i in 0..32 {
         out[i] = sums[i] as f32;
     }
+
     for i in 0..32 {
         low[i] = sums[i].to_bits() as i32;
         high[i] = (sums[i].to_bits() >> 32) as i32;
     }
+
     for i in 0..32 {
         // The upper halves of the bits are sufficient, because a sum other than 0 is at least
         // 2^-298.
@@ -163,6 +167,7 @@ pub(crate) fn fma32_many(
         let tiny = i32::from(high > 0) & i32::from(high < LEAST);
         doubt |= i32::from(low[i] & 0x1fff_ffff == 0x1000_0000) | tiny;
     }
+
     if doubt != 0 {
         fma32_one_by_one(a, b, c, flush)
     } else {
@@ -337,6 +342,7 @@ fn widen16(h: u16) -> u32 {
     let sign = u32::from(h & 0x8000) << 16;
     let shifted = u32::from(h & 0x7fff) << 13;
     let exponent = shifted & 0x0f80_0000;
+
     // A multiplication by 2^112 rebiases normal numbers and renormalizes subnormal ones exactly.
     let scaled = (f32::from_bits(shifted) * f32::from_bits(0x7780_0000)).to_bits();
     let special = shifted | 0x7f80_0000;
@@ -387,6 +393,7 @@ pub(crate) fn narrow16(x: f64, round: Round) -> u16 {
     if x.is_nan() {
         return 0x7fff;
     }
+
     let rounded = narrow(x, 10, -14, round).abs();
     let finite_limit = !toward_infinity(x, round) && x.is_finite();
     let magnitude = match rounded {
@@ -404,6 +411,7 @@ pub(crate) fn narrow_bf16(x: f64, round: Round) -> u16 {
     if x.is_nan() {
         return 0x7fff;
     }
+
     let rounded = narrow(x, 7, -126, round).abs();
     let largest = f64::from(f32::from_bits(0x7f7f_0000));
     let finite_limit = !toward_infinity(x, round) && x.is_finite();
@@ -434,6 +442,7 @@ pub(crate) fn narrow_single(x: f32) -> u16 {
     let magnitude = bits & 0x7fff_ffff;
     let even = magnitude >> 13 & 1;
     let normal = (magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + even) >> 13) as u16;
+
     // An addition of 0.5 leaves units of 2^-24, and rounds to them.
     let subnormal = ((f32::from_bits(magnitude) + 0.5).to_bits() & 0xffff) as u16;
     sign | match magnitude {
@@ -452,6 +461,7 @@ pub(crate) fn small_float(bits: u32, exponent_bits: u32) -> f32 {
     let fraction = bits & ((1 << fraction_bits) - 1);
     let bias = (1 << (exponent_bits - 1)) - 1;
     let scale = |e: i32| 2f32.powi(e - fraction_bits as i32);
+
     // `e4m3` uses its highest exponent for finite values, except for the pattern of all ones.
     // `e5m2` follows IEEE 754.
     let magnitude = match (exponent_bits, exponent, fraction) {
@@ -531,6 +541,7 @@ mod tests {
         for exponent in -1022..1024 {
             assert_eq!(power_of_two(exponent), 2f64.powi(exponent));
         }
+
         let halves = (-40..40).map(|i| f64::from(i) / 2.0);
         let edges = [
             0.49999999999999994,
@@ -543,6 +554,7 @@ mod tests {
         for x in halves.chain(edges).chain(edges.map(|x| -x)) {
             assert_eq!(nearest(x).to_bits(), x.round_ties_even().to_bits(), "{x}");
         }
+
         assert!(nearest(f64::NAN).is_nan());
     }
 }

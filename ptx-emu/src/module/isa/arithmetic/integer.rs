@@ -15,6 +15,7 @@ fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
     let len = limited(c, bits);
     let msb = bits - 1;
     let sign_at = (pos + len.max(1) - 1).min(msb);
+
     // The sign is the last bit of the field, or the top bit of `a` if the field reaches beyond it.
     // A field of length 0 is zero.
     let sign = if !signed || len == 0 {
@@ -29,6 +30,7 @@ fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
         (a as u64 & u64::MAX >> (64 - bits)) >> pos
     };
     let have = len.min((msb + 1).saturating_sub(pos));
+
     // `a` provides `have` bits of the field. All bits above them are copies of the sign.
     let keep = if have >= 64 {
         u64::MAX
@@ -100,6 +102,7 @@ fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
     if offset == i32::MIN {
         return 0;
     }
+
     let mut places: Box<dyn Iterator<Item = u32>> = match offset {
         0 => Box::new(base..=base.min(31)),
         1.. => Box::new(base..32),

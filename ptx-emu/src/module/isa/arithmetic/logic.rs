@@ -122,10 +122,12 @@ fn predicates(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn lop3(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.ty(&[Type::B32])?;
     d.operands(5, 5)?;
+
     // ptxas 13.5 uses the low eight bits of a larger number.
     let OperandKind::Number(Number::Int(table)) = d.operand(4).kind else {
         return d.error("the table of lop3 is an integer literal");
     };
+
     let x = table as u32 & 0xff;
     let slots = OperandSlots {
         d: d.dst(0, Type::B32)?,

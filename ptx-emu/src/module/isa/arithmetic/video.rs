@@ -94,6 +94,7 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.name()
         ));
     }
+
     let plus_one = opcode == "vmad" && d.eat(".po");
     let saturate = opcode != "vset" && d.eat(".sat");
     let f = operation(d)?;
@@ -118,6 +119,7 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let n = d.operands(3, 4)?;
     let (to, of_d) = part(d, 0)?;
+
     // With a part of d, the result is merged into `c`. With a second operation, `c` is its operand.
     // Both cannot be combined.
     let merges = of_d.bits != 32;
@@ -129,7 +131,9 @@ fn scalar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.name()
         ));
     }
+
     let ((a, of_a), (b, mut of_b)) = (part(d, 1)?, part(d, 2)?);
+
     // Elements are numbered in `b:a`, so those of b begin after the 32 bits of a.
     of_b.place += 32;
     let c = if n == 4 {
@@ -175,6 +179,7 @@ fn simd(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         place: (i * 32 / count) as u32,
         bits: (32 / count) as u32,
     };
+
     // The selectors number the elements of `a` and `b` together. An element of `d` outside of the
     // mask is not computed.
     let elements = mask
@@ -226,6 +231,7 @@ fn part(d: &mut Decode<'_, '_>, i: usize) -> Parsed<(u32, VideoElement)> {
     let Some(part) = part else {
         return Ok((slot, VideoElement { place: 0, bits: 32 }));
     };
+
     match PARTS.iter().find(|(name, ..)| *name == part) {
         Some((_, place, bits)) => Ok((
             slot,
@@ -250,9 +256,11 @@ fn selected(d: &mut Decode<'_, '_>, i: usize, count: usize) -> Parsed<(u32, Vec<
         let first = if i == 2 { count } else { 0 };
         return Ok((slot, (first..first + count).collect()));
     };
+
     let letter = if count == 2 { 'h' } else { 'b' };
     let digit = |b: u8| b.is_ascii_digit().then(|| usize::from(b - b'0'));
     let places: Vec<usize> = digits.bytes().skip(1).rev().filter_map(digit).collect();
+
     // A mask names each written element once, and a selector may repeat elements of both sources.
     let written = places.is_sorted_by(|a, b| a < b)
         && places.iter().all(|n| *n < count)
@@ -267,5 +275,6 @@ fn selected(d: &mut Decode<'_, '_>, i: usize, count: usize) -> Parsed<(u32, Vec<
             format!("`.{digits}` does not select elements of this instruction"),
         );
     }
+
     Ok((slot, places))
 }

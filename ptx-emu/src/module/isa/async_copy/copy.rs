@@ -126,6 +126,7 @@ fn arrive(d: &mut Decode<'_, '_>, drops: bool) -> Parsed<Op> {
     let completes = expects || !d.eat(".noComplete");
     semantics(d, ".release");
     let space = place(d)?;
+
     // With `.expect_tx` the third operand is a number of bytes, and without it an optional count.
     let n = d.operands(if expects || !completes { 3 } else { 2 }, 3)?;
     let state = match d.operand(0).kind {
@@ -167,10 +168,12 @@ fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
     let parity = d.eat(".parity");
     semantics(d, ".acquire");
     let space = place(d)?;
+
     // The time hint of `try_wait` is checked but not used, because suspended time is not modeled.
     if d.operands(3, if suspends { 4 } else { 3 })? == 4 {
         d.src(3, Type::U32)?;
     }
+
     let p = match d.operand(0).kind {
         OperandKind::Sink => None,
         _ => Some(d.dst(0, Type::Pred)?),
@@ -222,10 +225,12 @@ fn cp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.eat(".reduce") {
         return crate::module::isa::async_copy::tensor::reduce(d);
     }
+
     d.require(&[(".async", ())])?;
     if d.eat(".bulk") {
         return bulk(d);
     }
+
     match d.choose(&[
         (".ca", Single::Ca),
         (".cg", Single::Cg),
@@ -257,18 +262,21 @@ fn single(d: &mut Decode<'_, '_>, cg: bool) -> Parsed<Op> {
     if hinted {
         d.src(n - 1, Type::B64)?;
     }
+
     // `.cg` bypasses L1, which works on 16 bytes only (PTX ISA, "cp.async").
     let bytes = d.immediate(2, 16)? as u32;
     if !matches!(bytes, 4 | 8 | 16) || cg && bytes != 16 {
         let sizes = if cg { "16" } else { "4, 8 or 16" };
         return d.error(format!("`{}` copies {sizes} bytes, not {bytes}", d.name()));
     }
+
     if n > least && is_predicate(d, 3) {
         return unsupported(
             d.inst.at,
             format!("{} with a predicate that ignores the source", d.name()),
         );
     }
+
     let source_bytes = if n > least {
         Some(d.src(3, Type::U32)?)
     } else {
@@ -294,6 +302,7 @@ fn group(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let Some(form) = d.choose(forms) else {
         return d.unsupported(d.name());
     };
+
     let n = usize::from(form == Some(false));
     d.operands(n, n)?;
     Ok(match form {
@@ -328,10 +337,12 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if let Some(op) = crate::module::isa::async_copy::tensor::bulk(d)? {
         return Ok(op);
     }
+
     let prefetches = d.eat(".prefetch");
     if prefetches && d.eat(".tensor") {
         return crate::module::isa::async_copy::tensor::prefetch(d);
     }
+
     let into = if prefetches {
         d.choose(&[(".L2", InstructionSpace::Global)])
     } else {
@@ -344,6 +355,7 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         (".global", InstructionSpace::Global),
         (".shared::cta", InstructionSpace::Shared),
     ]);
+
     // A copy within shared memory has the destination `.shared::cluster`, which includes the own
     // block.
     let between = source == Some(InstructionSpace::Shared);
@@ -357,6 +369,7 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !whole || d.peek().is_some() {
         return d.unsupported(d.name());
     }
+
     let (n, size) = if prefetches {
         (2, 1)
     } else {
@@ -366,6 +379,7 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if hinted {
         d.src(n, Type::B64)?;
     }
+
     if matches!(d.operand(size).kind, OperandKind::Number(_)) {
         let bytes = d.immediate(size, u32::MAX.into())?;
         if bytes % 16 != 0 {
@@ -374,12 +388,14 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             ));
         }
     }
+
     if prefetches {
         return Ok(Op::BulkPrefetch(Box::new((
             d.address(0, false)?,
             d.src(1, Type::U32)?,
         ))));
     }
+
     Ok(Op::Bulk(Box::new(BulkCopy {
         to: d.address(0, true)?,
         from: d.address(1, between)?,

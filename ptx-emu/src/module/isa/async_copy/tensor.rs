@@ -61,6 +61,7 @@ pub(crate) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if bulk && d.eat(".tensor") {
         return reduce_tensor(d);
     }
+
     let known = bulk
         && [".global", ".shared::cta", ".bulk_group"]
             .iter()
@@ -68,7 +69,9 @@ pub(crate) fn reduce(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !known {
         return d.unsupported(d.name());
     }
+
     let hinted = hint(d)?;
+
     // A bulk reduction applies the operation of `red` to each element, so both share a table.
     let (ty, f) = crate::module::isa::memory::atomic::reduction(d)?;
     d.operands(3 + hinted, 3 + hinted)?;
@@ -115,6 +118,7 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         d.operands(n, n)?;
         return stored(d, dimensions, None);
     }
+
     let into = d
         .choose(&[(".shared::cluster", ()), (".shared::cta", ())])
         .is_some();
@@ -124,11 +128,13 @@ fn tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let several = d.eat(".multicast::cluster");
     let n = 3 + usize::from(several) + hint(d)?;
+
     // Forms of the manual that are not emulated, such as `.im2col` and `.cta_group`, leave suffixes
     // behind here.
     if !known || d.peek().is_some() {
         return d.unsupported(d.name());
     }
+
     d.operands(n, n)?;
     let at = place(d, 1, dimensions)?;
     let blocks = if several {
@@ -191,6 +197,7 @@ fn reduce_tensor(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !known || d.peek().is_some() {
         return d.unsupported(d.name());
     }
+
     d.operands(n, n)?;
     stored(d, dimensions, Some(op))
 }
@@ -206,6 +213,7 @@ pub(crate) fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.peek().is_some() {
         return d.unsupported(d.name());
     }
+
     d.operands(n, n)?;
     Ok(Op::TensorMap(Box::new(OfMap::Prefetch(place(
         d, 0, dimensions,
@@ -218,6 +226,7 @@ fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<TensorPl
     let OperandKind::Tensor(map, coordinates) = &o.kind else {
         return error(o.at, "a place in a tensor, [map, {x, y}], was expected");
     };
+
     if coordinates.len() != dimensions {
         let n = coordinates.len();
         return error(
@@ -225,6 +234,7 @@ fn place(d: &mut Decode<'_, '_>, i: usize, dimensions: usize) -> Parsed<TensorPl
             format!("{dimensions} coordinates were expected, not {n}"),
         );
     }
+
     let place: Parsed<Vec<u32>> = coordinates
         .iter()
         .map(|c| d.element_src(c, Type::S32))
@@ -304,6 +314,7 @@ fn tensormap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.require(&[(".replace", false), (".cp_fenceproxy", true)])? {
         return map_copy(d);
     }
+
     d.require(&[(".tile", ())])?;
     let field = d.require(FIELDS)?;
     let spaces = [
@@ -358,6 +369,7 @@ fn map_copy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     for suffix in [".global", ".shared::cta", ".tensormap::generic", ".release"] {
         d.require(&[(suffix, ())])?;
     }
+
     d.require(SCOPES)?;
     d.require(&[(".sync", ())])?;
     d.require(&[(".aligned", ())])?;
@@ -380,6 +392,7 @@ pub(crate) fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         d.operands(0, 0)?;
         return Ok(Op::Nothing);
     }
+
     d.operands(2, 2)?;
     whole_map(d, 1)?;
     Ok(Op::TensorMap(Box::new(OfMap::Fence(d.address(0, false)?))))

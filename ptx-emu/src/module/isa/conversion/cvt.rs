@@ -117,11 +117,13 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     {
         return d.row(row);
     }
+
     // Narrow formats have suffixes of their own, so they are recognized before the general ones are
     // consumed.
     if let Some(op) = crate::module::isa::conversion::narrow_floats::cvt(d)? {
         return Ok(op);
     }
+
     let mode = d.choose(MODES);
     let ftz = d.eat(".ftz");
     let sat = d.eat(".sat");
@@ -141,10 +143,12 @@ fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if let Some(rule) = illegal(&c) {
         return d.breaks(rule);
     }
+
     // A row applies only if the registers have exactly the widths of its types.
     if let Some(op) = row.and_then(|row| d.attempt(row)) {
         return Ok(op);
     }
+
     general(d, c)
 }
 
@@ -211,6 +215,7 @@ fn general(d: &mut Decode<'_, '_>, mut c: AnyConversion) -> Parsed<Op> {
     let to = d.wider(d.operand(0), c.to)?;
     let (a, wide) = d.cvt_src(c.from)?;
     c.bits = to.ty.bits();
+
     // The function depends on the banks only. The types are in the packed constant.
     let run: Alu = match (to.ty.bits() == 64, wide) {
         (false, false) => convert::<u32, u32>,
@@ -382,6 +387,7 @@ impl AnyConversion {
             };
             return self.saturate64(moved).to_bits();
         }
+
         self.finish(to_odd(near, lost as f64))
     }
 

@@ -86,6 +86,7 @@ impl Narrowing {
     fn bits(self, x: f64) -> u32 {
         let x = if self.relu && x <= 0.0 { 0.0 } else { x };
         let most = self.format.largest();
+
         // A NaN is not clamped, because each format has its own NaN.
         let x = if self.satfinite && !x.is_nan() {
             x.clamp(-most, most)
@@ -118,6 +119,7 @@ fn narrow_tf32(x: f64, round: Round) -> u32 {
     if x.is_nan() {
         return 0x7fff_ffff;
     }
+
     let rounded = narrow(x, 10, -126, round);
     let most = NarrowFormat::Tf32.largest();
     let rounded = if round == Round::Zero && x.is_finite() {
@@ -133,6 +135,7 @@ fn narrow8(x: f64, mantissa: i32, least: i32) -> u8 {
     if x.is_nan() {
         return 0x7f;
     }
+
     let sign = u8::from(x.is_sign_negative()) << 7;
     let rounded = narrow(x, mantissa, least, Round::Nearest).abs();
     let magnitude = if rounded < power_of_two(least) {
@@ -170,6 +173,7 @@ pub(crate) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     if let Some(op) = crate::module::isa::conversion::tiny_floats::cvt(d)? {
         return Ok(Some(op));
     }
+
     let special = [
         ".satfinite",
         ".rna",
@@ -184,11 +188,13 @@ pub(crate) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     if !special {
         return Ok(None);
     }
+
     let (round, away) = d.require(&[
         (".rn", (Round::Nearest, false)),
         (".rz", (Round::Zero, false)),
         (".rna", (Round::Nearest, true)),
     ])?;
+
     // ptxas accepts `.relu` on either side of `.satfinite`.
     let mut relu = d.eat(".relu");
     let satfinite = d.eat(".satfinite");
@@ -210,6 +216,7 @@ pub(crate) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     if let Some(rule) = illegal(&n, to, from) {
         return d.breaks(rule);
     }
+
     conversion(d, n, to, from).map(Some)
 }
 
@@ -256,6 +263,7 @@ fn conversion(d: &mut Decode<'_, '_>, n: Narrowing, to: Type, from: Type) -> Par
     };
     d.operands(1 + sources, 1 + sources)?;
     let b = if sources == 2 { d.src(2, from)? } else { 0 };
+
     // Registers have no `.tf32` type, so the bits are in a `.b32` register.
     let to = if to == Type::Tf32 { Type::B32 } else { to };
     Ok(Op::Alu(
@@ -355,8 +363,10 @@ fn pack(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if bits < 16 {
         d.require(&[(".b32", ())])?;
     }
+
     let n = if bits < 16 { 4 } else { 3 };
     d.operands(n, n)?;
+
     // Two values of 16 bits fill the result, so these forms have no `c`. The function for all forms
     // reads three sources, and `b` serves as the third.
     let c = if n == 4 {
@@ -388,6 +398,7 @@ fn pack_lanes(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Undefi
     let a = regs.get::<u32>(s.a, mask)?;
     let b = regs.get::<u32>(s.b, mask)?;
     let c = regs.get::<u32>(s.c, mask)?;
+
     // Two fields of 16 bits leave no room for `c`, and a shift by 32 would overflow.
     let above = |c: u32| if bits < 16 { c << (2 * bits) } else { 0 };
     let out = std::array::from_fn(|i| above(c[i]) | field(a[i]) << bits | field(b[i]));

@@ -29,6 +29,7 @@ pub(crate) fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
         }
         *s = d.element_src(element, part)?;
     }
+
     let run: Alu = match (ty, elements.len()) {
         (Type::B16, _) => pack_bytes::<2>,
         (Type::B32, 4) => pack_bytes::<4>,
@@ -106,6 +107,7 @@ pub(crate) fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
     for (to, element) in to.iter_mut().zip(elements) {
         *to = d.element_dst(element, part)?;
     }
+
     let run: Alu = match (ty, elements.len()) {
         (Type::B16, _) => unpack_bytes::<2>,
         (Type::B32, 4) => unpack_bytes::<4>,

@@ -54,6 +54,7 @@ impl Tiny {
     /// Returns the nearest number. A value beyond the range, and NaN, become the largest number.
     fn narrow(self, x: f32, relu: bool) -> u32 {
         let x = if relu && x <= 0.0 { 0.0 } else { f64::from(x) };
+
         // The format has neither NaN nor infinity, so both become the largest value.
         let x = if x.is_nan() {
             self.largest
@@ -98,7 +99,9 @@ pub(crate) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
     let Some(i) = FORMATS.iter().position(|format| has(format.ty.name())) else {
         return Ok(None);
     };
+
     d.require(&[(".rn", ())])?;
+
     // ptxas accepts `.relu` on either side of `.satfinite`.
     let mut relu = d.eat(".relu");
     let satfinite = d.eat(".satfinite");
@@ -112,6 +115,7 @@ pub(crate) fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Option<Op>> {
             d.name()
         ));
     }
+
     let (run, sources): (Alu, usize) = if to == tiny {
         (narrow_pair, 2)
     } else {
@@ -176,12 +180,14 @@ fn exponents(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             },
         ));
     };
+
     let satfinite = d.eat(".satfinite");
     d.ty(&[Type::Ue8m0x2])?;
     let from = d.ty(&[Type::F32, Type::Bf16x2])?;
     let sources = if from == Type::F32 { 2 } else { 1 };
     d.operands(1 + sources, 1 + sources)?;
     let a = d.src(1, from)?;
+
     // A pair of `bf16` values is one source, which both halves of the result use.
     let b = if sources == 2 { d.src(2, from)? } else { a };
     let x = u32::from(up) | u32::from(satfinite) << 1 | u32::from(sources == 1) << 2;
@@ -216,6 +222,7 @@ fn exponent_pair(regs: &mut Regs, mask: u32, s: &OperandSlots) -> Result<(), Und
     let a = regs.get::<u32>(s.a, mask)?;
     let b = regs.get::<u32>(s.b, mask)?;
     let one = |x: u32| exponent(x, s.x & 1 != 0, s.x & 2 != 0);
+
     // With bit 2 of `x`, both sources are `bf16` values packed in one register. A `bf16` value is
     // the upper half of the `f32` value.
     let low = |b: u32| if s.x & 4 != 0 { b << 16 } else { b };

@@ -37,8 +37,10 @@ pub(crate) fn place(
             "a handle and coordinates, [handle, {x, ..}], were expected",
         );
     };
+
     let before = usize::from(layered(geometry));
     let counting = before + dimensions(geometry);
+
     // Coordinates are a vector of 1, 2 or 4 elements, so three coordinates have an unused fourth
     // one.
     let wanted = if counting == 3 { 4 } else { counting };
@@ -52,6 +54,7 @@ pub(crate) fn place(
             ),
         );
     }
+
     let of = if ty == CoordinateType::Float {
         Type::F32
     } else {

@@ -41,6 +41,7 @@ fn query(d: &mut Decode<'_, '_>, questions: &[(&str, Asked)], of_texture: bool) 
     let OperandKind::Address(Some(handle), 0) = o.kind else {
         return error(o.at, "a handle in brackets was expected");
     };
+
     let handle = of_name(d, handle, o.at)?;
     let to = d.dst(0, Type::B32)?;
     Ok(Op::Image(Box::new(OfImage::Query(ImageQuery {

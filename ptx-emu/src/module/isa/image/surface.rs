@@ -49,6 +49,7 @@ fn form(d: &mut Decode<'_, '_>, caches: &[(&str, ())]) -> Parsed<SurfaceSuffixes
     if count as u32 * ty.bytes() > 16 {
         return d.unknown_form(format!("`{}`: a vector has at most 16 bytes", d.name()));
     }
+
     d.operands(2, 2)?;
     Ok(SurfaceSuffixes {
         geometry,
@@ -87,6 +88,7 @@ pub(crate) fn suld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             }
         });
     }
+
     access(d, &form, regs, 1)
 }
 
@@ -110,6 +112,7 @@ pub(crate) fn sust(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             },
         }));
     }
+
     access(d, &form, regs, 0)
 }
 
@@ -121,6 +124,7 @@ fn access(
     at: usize,
 ) -> Parsed<Op> {
     let place = place::place(d, at, form.geometry, CoordinateType::Integer)?;
+
     // The handle stands in for the address. The address of each lane follows from the handle and
     // the coordinates during execution.
     let transfer = Transfer {
@@ -178,11 +182,13 @@ pub(crate) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let [element] = elements(d, 1, 1)? else {
         return error(d.operand(1).at, "one register was expected");
     };
+
     let bits = if matches!(op, ".and" | ".or") {
         Type::B32
     } else {
         Type::U32
     };
+
     // `sured.p` uses the type of the texels, which is known only at run time. Both signs are
     // decoded here.
     let types = match (texels, bits) {
@@ -193,6 +199,7 @@ pub(crate) fn sured(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let [Some(unsigned), Some(signed)] = types.map(|ty| update_of(op, ty)) else {
         return d.error(format!("`{}` does not exist for {ty}", d.name()));
     };
+
     let b = RegisterOperand {
         slot: d.element_src(element, ty)?,
         bits: ty.bits(),

@@ -60,6 +60,7 @@ pub(crate) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.name()
         ));
     }
+
     // There is one mipmap level, so levels and gradients are only checked for their types.
     let least = match level {
         FetchLevel::Zero => 2,
@@ -84,6 +85,7 @@ pub(crate) fn tex(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             gradient(d, 3, geometry)?;
         }
     }
+
     fetch(d, geometry, dtype, coordinates, None, (least..given).next())
 }
 
@@ -131,6 +133,7 @@ fn gradient(d: &mut Decode<'_, '_>, i: usize, geometry: ImageGeometry) -> Parsed
             ),
         );
     }
+
     given
         .iter()
         .try_for_each(|g| d.element_src(g, Type::F32).map(|_| ()))
@@ -164,6 +167,7 @@ fn fetch(
             ),
         );
     }
+
     // An element `_` needs no register, so the value of that channel is dropped.
     let mut to = [None; 4];
     for (to, element) in to.iter_mut().zip(elements) {
@@ -172,6 +176,7 @@ fn fetch(
             _ => Some(d.element_dst(element, dtype)?),
         };
     }
+
     let offset = offset.map_or(Ok(Vec::new()), |i| offsets(d, i, geometry))?;
     let place = place::place(d, 1, geometry, coordinates)?;
     let floats = dtype == Type::F32;
@@ -194,6 +199,7 @@ fn offsets(d: &mut Decode<'_, '_>, i: usize, geometry: ImageGeometry) -> Parsed<
     if matches!(geometry, ImageGeometry::Cube | ImageGeometry::ACube) {
         return error(d.operand(i).at, format!("`{}` takes no offset", d.name()));
     }
+
     let padded = if n == 3 { 4 } else { n };
     if given.len() != padded {
         let layers = if layered(geometry) {
@@ -206,6 +212,7 @@ fn offsets(d: &mut Decode<'_, '_>, i: usize, geometry: ImageGeometry) -> Parsed<
             format!("an offset has {padded} numbers here{layers}"),
         );
     }
+
     given[..n]
         .iter()
         .map(|o| d.element_src(o, Type::S32))

@@ -163,6 +163,7 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         d.operands(2, 2)?;
         let address = d.address(0, false)?;
         let b = d.word(1, ty)?;
+
         // The release form completes on no mbarrier, so it is an ordinary atomic.
         let order = AccessOrdering::Release;
         let scope = MemoryScope::Device;
@@ -183,6 +184,7 @@ fn asynchronous(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         };
         return Ok(Op::Atomic(Box::new(atomic)));
     }
+
     d.require(&[(".relaxed", ())])?;
     d.require(&[(".cluster", ())])?;
     let space = if d.eat(".shared::cluster") {
@@ -241,6 +243,7 @@ fn asynchronous_operation(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
             .collect::<Vec<_>>(),
     )?;
     let ty = d.ty(types)?;
+
     // Two's complement sums do not depend on the sign, so the row of unsigned integers serves both.
     let like = if ty == Type::S64 { Type::U64 } else { ty };
     match of(op).find(|(_, types, _)| types.contains(&like)) {
@@ -290,17 +293,20 @@ fn suffixes(d: &mut Decode<'_, '_>, orders: &[(&str, AccessOrdering)]) -> Parsed
         // types of the operation.
         || op.is_none() && take(d, &mut early, &types)
     {}
+
     let Some(op) = op else {
         return d.unknown_form(format!(
             "`{}` needs an operation, for example .add",
             d.name()
         ));
     };
+
     let op = if no_flush.is_some() {
         format!("{op}.noftz")
     } else {
         op.to_string()
     };
+
     // `red` returns no value, so it has no 128-bit form. The number of orders tells the two apart.
     let wide = wide::update_of(&op)
         .filter(|_| orders.len() == ORDERS.len())
@@ -351,6 +357,7 @@ pub(crate) fn reduction(d: &mut Decode<'_, '_>) -> Parsed<(Type, Update)> {
     } else {
         op.to_string()
     };
+
     // Minima and maxima of 16-bit floats do not flush, and they have no suffix that selects it.
     let scalars = |(_, types, f): &(&str, &'static [Type], Update)| {
         types.iter().map(|ty| (*ty, *f)).collect::<Vec<_>>()
@@ -399,6 +406,7 @@ fn illegal(s: &AtomicSuffixes) -> Option<BrokenRule> {
     let halves = s.ty.bits() == 16 && s.op != ".cas" || matches!(s.ty, Type::F16x2 | Type::Bf16x2);
     let bytes = s.count as u32 * s.ty.bytes();
     let vector = s.count > 1;
+
     // The first rule that is broken is reported. Vectors exist for `.f32` additions and for 16-bit
     // floats only, and ptxas rejects the others.
     let wrong = [
@@ -446,6 +454,7 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let Some((.., f)) = of(&s.op).find(|(_, types, _)| types.contains(&s.ty)) else {
         return d.error(format!("`{}` does not exist for {}", d.name(), s.ty));
     };
+
     // Sums in shared memory keep subnormals, which sums in global memory flush.
     let in_shared = (s.op.as_str(), s.ty, s.space) == (".add", Type::F32, InstructionSpace::Shared);
     let f = if in_shared { ADD_SUBNORMALS } else { *f };
@@ -455,10 +464,12 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     if s.cache_hint {
         d.src(n, Type::B64)?;
     }
+
     let mut atomics = vec![];
     for i in 0..s.count {
         atomics.push(one(d, &s, f, (at, i, sources == 2))?);
     }
+
     // The atomics run one after another, so an earlier destination would overwrite the source of a
     // later one.
     let mixed = |(i, a): (usize, &Atomic)| {
@@ -467,6 +478,7 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     if atomics.iter().enumerate().any(mixed) {
         return d.unsupported("an element of d that is a later element of b");
     }
+
     match atomics.pop() {
         Some(atomic) if atomics.is_empty() => Ok(Op::Atomic(Box::new(atomic))),
         last => {
@@ -515,6 +527,7 @@ fn one(
             InstructionSpace::Shared | InstructionSpace::Cluster
         ),
     )?;
+
     // The elements of a vector are separate atomics at consecutive addresses (PTX ISA, "atom").
     address.offset += i as i64 * i64::from(s.ty.bytes());
     let b = RegisterOperand {

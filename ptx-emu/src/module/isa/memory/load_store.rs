@@ -139,17 +139,21 @@ fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if let Some(count) = d.choose(&[(".v2", 2), (".v4", 4)]) {
         return crate::module::isa::memory::vector_moves::mov(d, count);
     }
+
     let ty = d.ty(MOVABLE)?;
     d.operands(2, 2)?;
     if ty == Type::B128 {
         return wide::mov(d);
     }
+
     let to = d.operand(0);
     let from = d.operand(1);
+
     // A vector on either side packs or unpacks a register of any type.
     if matches!(to.kind, OperandKind::Vector(_)) {
         return crate::module::isa::conversion::packing::unpack(d, ty);
     }
+
     match &from.kind {
         OperandKind::Vector(_) => crate::module::isa::conversion::packing::pack(d, ty),
         OperandKind::Name("%clock" | "%globaltimer_lo") => Ok(Op::Clock {
@@ -204,6 +208,7 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
             },
         ));
     }
+
     if int
         && ty.bits() >= 32
         && let Some(a) = d.variable(name, offset, ty.bits() == 64)
@@ -217,6 +222,7 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
             },
         ));
     }
+
     if let (32.., true, Some((param, _))) = (ty.bits(), int, d.param(name)) {
         // The address of a kernel parameter is its offset. Since 3.9, Triton also writes it into
         // 32-bit registers.
@@ -231,6 +237,7 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
             },
         ));
     }
+
     if let (Type::B64 | Type::U64 | Type::S64, 0, Some(a)) = (ty, offset, d.function_address(name))
     {
         return Ok(Op::Alu(
@@ -242,9 +249,11 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
             },
         ));
     }
+
     if int && d.functions().knows(name) {
         return unsupported(d.inst.at, format!("this move of the address of `{name}`"));
     }
+
     if let (true, 16, Some(a)) = (int, ty.bits(), d.variable(name, offset, false)) {
         return Ok(Op::Alu(
             narrow,
@@ -255,6 +264,7 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
             },
         ));
     }
+
     d.alu(copy(ty), ty, &[ty])
 }
 
@@ -312,6 +322,7 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, AccessOrdering)]) -> Parse
     if count as u32 * ty.bytes() > most || count == 8 && ty.bytes() != 4 {
         return d.unknown_form(format!("`{}`: a vector has at most {most} bytes", d.name()));
     }
+
     Ok(MemorySuffixes {
         space,
         param,
@@ -364,6 +375,7 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if s.read_only && (s.space != InstructionSpace::Global || s.order != AccessOrdering::Weak) {
         return d.error("`.nc` loads from .global only, without an order");
     }
+
     operands(d, &s)?;
     let mut regs = Vec::new();
     for element in elements(d, 0, s.count)? {
@@ -383,9 +395,11 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             }
         });
     }
+
     if s.param {
         return load_param(d, &s, regs);
     }
+
     transfer(d, s, regs, 1).map(|t| Op::Load(Box::new(t)))
 }
 
@@ -393,6 +407,7 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.eat(".async") {
         return store_async(d);
     }
+
     let s = suffixes(
         d,
         &[
@@ -408,6 +423,7 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     {
         return d.error(format!("`{}`: this space can only be read", d.name()));
     }
+
     operands(d, &s)?;
     let mut regs = Vec::new();
     for element in elements(d, 1, s.count)? {
@@ -431,6 +447,7 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             },
         }));
     }
+
     transfer(d, s, regs, 0).map(|t| Op::Store(Box::new(t)))
 }
 
@@ -441,14 +458,17 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !d.eat(".shared::cluster") || !d.eat(".mbarrier::complete_tx::bytes") {
         return d.unsupported(d.name());
     }
+
     let count = d.choose(&[(".v2", 2), (".v4", 4)]).unwrap_or(1);
     let four_bytes = [Type::B32, Type::U32, Type::S32, Type::F32];
     let eight_bytes = [Type::B64, Type::U64, Type::S64, Type::F64];
     let ty = d.ty(&[four_bytes, eight_bytes].concat())?;
+
     // The limit holds for the whole vector, as for ordinary vector stores.
     if count as u32 * ty.bytes() > 16 {
         return d.unknown_form(format!("`{}`: a vector has at most 16 bytes", d.name()));
     }
+
     d.operands(3, 3)?;
     let mut values = Vec::new();
     for element in elements(d, 1, count)? {
@@ -457,6 +477,7 @@ fn store_async(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             bits: ty.bits(),
         });
     }
+
     let to = d.address(0, true)?;
     let barrier = d.address(2, true)?;
     Ok(Op::AsyncStore(Box::new(AsyncStore {
@@ -480,6 +501,7 @@ fn of_parameter(d: &mut Decode<'_, '_>, s: MemorySuffixes, at: usize) -> MemoryS
     let OperandKind::Address(Some(name), _) = o.kind else {
         return s;
     };
+
     let local = d.is_local(name);
     match (local || d.in_function(), d.register(name, o.at).is_some()) {
         (true, _) => MemorySuffixes {
@@ -521,6 +543,7 @@ fn transfer(
             format!("`{name}`, a 32-bit register, as an address in .const"),
         );
     }
+
     let address = d.address(
         at,
         matches!(
@@ -532,6 +555,7 @@ fn transfer(
         ),
     )?;
     static_bounds(d, &s, at)?;
+
     // The address of a variable belongs to its space, even if the instruction does not name the
     // space.
     let space = d
@@ -558,12 +582,14 @@ fn static_bounds(d: &Decode<'_, '_>, s: &MemorySuffixes, at: usize) -> Parsed<()
     let OperandKind::Address(Some(name), offset) = o.kind else {
         return Ok(());
     };
+
     let Some(bytes) = d
         .shared_bytes(name)
         .filter(|_| s.space == InstructionSpace::Shared)
     else {
         return Ok(());
     };
+
     let size = i64::from(s.ty.bytes()) * s.count as i64;
     if offset < 0 || offset + size > bytes.into() {
         return error(
@@ -571,6 +597,7 @@ fn static_bounds(d: &Decode<'_, '_>, s: &MemorySuffixes, at: usize) -> Parsed<()
             format!("{size} bytes at offset {offset} of `{name}`, which has {bytes} bytes"),
         );
     }
+
     Ok(())
 }
 
@@ -586,9 +613,11 @@ fn load_param(
             "ld.param reads a parameter by its name or through a register",
         );
     };
+
     let Some((param, _)) = d.param(name) else {
         return error(o.at, format!("there is no parameter `{name}`"));
     };
+
     let size = i64::from(s.ty.bytes()) * s.count as i64;
     if offset < 0 || offset + size > param.size.into() {
         return error(
@@ -599,6 +628,7 @@ fn load_param(
             ),
         );
     }
+
     // Offsets are known now, so the error has a place in the text instead of occurring in every
     // launch.
     if offset % size != 0 || i64::from(param.offset) % size != 0 {
@@ -607,6 +637,7 @@ fn load_param(
             format!("offset {offset} of parameter `{name}` is not aligned to {size} bytes"),
         );
     }
+
     let load = LoadParam {
         offset: param.offset + offset as u32,
         width: width(s.ty),
@@ -625,6 +656,7 @@ fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if window == InstructionSpace::Cluster {
         return unsupported(d.inst.at, d.name());
     }
+
     // The parameters of a function are in its local memory.
     let window = if window == InstructionSpace::Param && d.in_function() {
         InstructionSpace::Local
@@ -683,6 +715,7 @@ fn isspacep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             format!("isspacep of `{name}`, a 32-bit register"),
         );
     }
+
     Ok(Op::IsSpace {
         d: d.dst(0, Type::Pred)?,
         a: d.src(1, Type::U64)?,
@@ -719,6 +752,7 @@ fn createpolicy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         // The secondary priority, for accesses outside the range or fraction, is optional.
         d.choose(hint);
     }
+
     d.ty(&[Type::B64])?;
     match form {
         PolicyForm::Fraction if d.operands(1, 2)? == 2 => _ = d.src(1, Type::F32)?,
@@ -734,6 +768,7 @@ fn createpolicy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             d.src(1, Type::B64)?;
         }
     }
+
     Ok(Op::Alu(
         copy64,
         OperandSlots {

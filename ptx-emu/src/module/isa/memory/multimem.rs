@@ -73,6 +73,7 @@ fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if form == MultimemInstruction::Reduce {
         return reduce(d, &s, elements);
     }
+
     let mut regs = Vec::new();
     for element in elements {
         let slot = match form {
@@ -84,6 +85,7 @@ fn multimem(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             bits: s.ty.bits(),
         }));
     }
+
     // With one device, a reduction over all devices returns the only value.
     let transfer = Transfer {
         space: s.space,
@@ -153,6 +155,7 @@ fn suffixes(d: &mut Decode<'_, '_>, form: MultimemInstruction) -> Parsed<Multime
     let halves = ty.bits() == 16 || matches!(ty, Type::F16x2 | Type::Bf16x2);
     let floats = FLOATS.contains(&ty);
     let bits = matches!(op, ".and" | ".or" | ".xor");
+
     // The manual lists the valid combinations of operation and type (PTX ISA, "multimem").
     let wrong = accumulates && !(halves && op == ".add")
         || count as u32 * ty.bytes() > 16
@@ -166,6 +169,7 @@ fn suffixes(d: &mut Decode<'_, '_>, form: MultimemInstruction) -> Parsed<Multime
             d.name()
         ));
     }
+
     Ok(MultimemSuffixes {
         order: named.unwrap_or(usual),
         scope: scope.unwrap_or(MemoryScope::Device),
@@ -210,6 +214,7 @@ fn reduce<'a>(
             d.name()
         ));
     };
+
     let mut atomics = Vec::new();
     for (i, element) in elements.iter().enumerate() {
         let mut address = d.address(0, false)?;
@@ -232,6 +237,7 @@ fn reduce<'a>(
             site: d.site(),
         });
     }
+
     match atomics.pop() {
         Some(atomic) if atomics.is_empty() => Ok(Op::Atomic(Box::new(atomic))),
         last => {

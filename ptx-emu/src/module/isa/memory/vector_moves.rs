@@ -44,16 +44,19 @@ pub(crate) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
             });
         }
     }
+
     // The source is a special register with enough components. Otherwise it must be a vector in
     // braces.
     if copies.len() == count {
         return Ok(Op::Copies(copies.into()));
     }
+
     if let (OperandKind::Name(name), true) = (&d.operand(1).kind, ty.bits() == 16)
         && d.special(&format!("{name}.x")).is_some()
     {
         return unsupported(d.inst.at, format!("mov.v{count}{ty} of `{name}`"));
     }
+
     let from = vector(d, 1, count)?;
     let mut copies = Vec::new();
     for (to, from) in to.iter().zip(from) {
@@ -65,6 +68,7 @@ pub(crate) fn mov(d: &mut Decode<'_, '_>, count: usize) -> Parsed<Op> {
             from,
         });
     }
+
     Ok(Op::Copies(copies.into()))
 }
 

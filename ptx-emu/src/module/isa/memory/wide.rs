@@ -29,6 +29,7 @@ pub(crate) fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     {
         return error(to.at, "mov.b128 needs a .b128 register on one side");
     }
+
     let (run, slots): (Alu, OperandSlots) = match (parts(to)?, parts(from)?) {
         (Some([x, y, z, w]), _) => {
             let [a, b] = d.halves_src(from)?;

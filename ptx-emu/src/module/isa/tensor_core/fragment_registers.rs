@@ -23,6 +23,7 @@ pub(crate) fn registers(
             ),
         );
     }
+
     // A destination may be `_`, and a source may be a literal.
     let fits = |o: &ParsedOperand<'_>| match o.kind {
         OperandKind::Name(_) => true,
@@ -33,6 +34,7 @@ pub(crate) fn registers(
     if !elements.iter().all(fits) {
         return error(at, format!("{ty} registers were expected"));
     }
+
     elements
         .iter()
         .map(|element| element_of(d, element, ty))

@@ -141,8 +141,10 @@ fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let Some(form) = FORMS.iter().find(wanted) else {
         return crate::module::isa::tensor_core::wmma::mma(d);
     };
+
     d.skip();
     d.operands(4, 4)?;
+
     // Each of the 32 lanes contains an equal share of a, which has 16 rows, and of b, which has 8
     // columns.
     let of_b = form.depth * 8 / 32 / form.left.per_register();
@@ -165,8 +167,10 @@ fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !d.eat(".m8n8") {
         return d.unsupported(d.name());
     }
+
     let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
     let transposed = d.eat(".trans");
+
     // Without a state space, the address is generic and must point into shared memory.
     let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
     d.require(&[(".b16", ())])?;
@@ -192,6 +196,7 @@ fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !d.eat(".m8n8") {
         return d.unsupported(d.name());
     }
+
     let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
     let transposed = d.eat(".trans");
     let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
@@ -203,6 +208,7 @@ fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         InstructionSpace::Generic
     };
     let address = d.address(0, shared)?;
+
     // A store has the same fields as a load, so it uses the same structure. Its registers are the
     // sources.
     let d = registers(d, 1, Type::B32, count)?;

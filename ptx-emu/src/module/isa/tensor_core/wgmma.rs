@@ -87,6 +87,7 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     let Some(form) = form(name) else {
         return d.unsupported(name);
     };
+
     let ValidWgmma {
         sparse,
         saturate,
@@ -104,6 +105,7 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     } else {
         2 - usize::from(in_registers)
     };
+
     // The index of the predicate operand.
     let at = if sparse { 5 } else { 3 };
     d.operands(at + 1 + scales + turns, at + 1 + scales + turns)?;
@@ -124,6 +126,7 @@ fn product(d: &mut Decode<'_, '_>, name: &str) -> Parsed<Op> {
     for (i, negated) in negated.iter_mut().enumerate().take(scales) {
         *negated = scale(d, at + 1 + i)?;
     }
+
     let transposed = transposed(d, at + 1 + scales, turns)?;
     let (ty, each) = match sum {
         MatrixElement::F32 => (Type::F32, 1),
@@ -164,6 +167,7 @@ fn sparsity(
     let OperandKind::Name(_) = d.operand(3).kind else {
         return error(d.operand(3).at, "a register with metadata was expected");
     };
+
     let metadata = d.src(3, Type::B32)?;
     let selector = d.immediate(4, most as u64)? as usize;
     Ok(Sparsity {
@@ -214,6 +218,7 @@ fn form(name: &str) -> Option<ValidWgmma> {
         .parse()
         .ok()
         .filter(|n: &usize| n.is_multiple_of(8) && (8..=256).contains(n))?;
+
     // ptxas accepts `.satfinite` after the shape and after the types.
     let plain = rest.replacen(".satfinite", "", 1);
     let saturate = plain.len() < rest.len();
@@ -227,6 +232,7 @@ fn form(name: &str) -> Option<ValidWgmma> {
         let (left, right) = pairs.find(|(l, r)| types.strip_prefix(l.0) == Some(r.0))?;
         Some((form.sum, left.1, right.1))
     })?;
+
     // Integer products do not support all numbers of columns, and only they saturate.
     let exists = if sum == MatrixElement::S32 {
         columns.is_multiple_of(16) || columns <= 24

@@ -202,11 +202,13 @@ fn memory(d: &mut Decode<'_, '_>, role: Role, at: usize) -> Parsed<WarpMatrix> {
                 of.contains(&item)
             }
     });
+
     // Elements of less than a byte must be contiguous along the inner dimension.
     let along = item.bits() >= 8 || by_rows == (role == Role::Left);
     if !known || !along {
         return unsupported(d);
     }
+
     let n = d.operands(2, 3)?;
     let stride = match n {
         3 => d.src(2, Type::U32)?,
@@ -277,6 +279,7 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if bits.is_some() {
         d.require(&[(".popc", ())])?;
     }
+
     sync(d)?;
     for _ in 0..2 {
         d.require(&[(".row", ()), (".col", ())])?;
@@ -284,11 +287,13 @@ fn multiply(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let Some((name, shape)) = shaped(d) else {
         return unsupported(d);
     };
+
     d.eat(".rn");
     let mut types = vec![];
     while let Some(item) = d.choose(ITEMS) {
         types.push(item);
     }
+
     let types = match types[..] {
         // For 16-bit floats, only the types of the accumulators are named.
         [of_d, of_c] => [of_d, F16, F16, of_c],
@@ -315,6 +320,7 @@ pub(crate) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let Some((name, shape)) = shaped(d) else {
         return unsupported(d);
     };
+
     let layouts = [d.choose(LAYOUTS), d.choose(LAYOUTS)];
     let saturate = d.eat(".satfinite");
     let mut types = [F32; 4];
@@ -324,6 +330,7 @@ pub(crate) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             None => return unsupported(d),
         }
     }
+
     if let (".m8n8k4", [of_d, F16, F16, of_c], [Some(a), Some(b)]) = (name, types, layouts) {
         return if kind == MatmulInstruction::Mma && !saturate {
             quads(d, shape, [of_d, of_c], [a, b])
@@ -331,6 +338,7 @@ pub(crate) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             unsupported(d)
         };
     }
+
     // Apart from `m8n8k4`, `mma` accepts rows of `a` with columns of `b` only. The products of
     // single bits end in `.popc`.
     let bits = d.choose(&[(".and", false), (".xor", true)]);
@@ -338,6 +346,7 @@ pub(crate) fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if !whole || types[0] != types[3] {
         return unsupported(d);
     }
+
     let op = finish(d, kind, (name, shape), types, bits)?;
     match op {
         Op::Product(mut p) if saturate && p.d.item == S32 => {
@@ -361,6 +370,7 @@ fn quads(
     if !known || d.peek().is_some() {
         return unsupported(d);
     }
+
     d.operands(4, 4)?;
     let mut of = |i, role, item: MatrixElement| {
         // Each of the four products has 8 lanes. They share 8 by 8 sums and 8 by 4 factors.
@@ -396,6 +406,7 @@ fn finish(
     bits: Option<bool>,
 ) -> Parsed<Op> {
     let wide = kind == MatmulInstruction::Wmma;
+
     // In `wmma`, `.satfinite` follows the types. In `mma` it precedes them, so the caller has
     // consumed it.
     let saturate = wide && of_d == S32 && d.eat(".satfinite");
@@ -404,7 +415,9 @@ fn finish(
     if !known || d.peek().is_some() {
         return unsupported(d);
     }
+
     let sparsity = sparsity(d, kind, shape, of_a)?;
+
     // A sparse left matrix stores only the nonzero half of its columns.
     let of_left = if kind.is_sparse() {
         shape.packed()
@@ -414,6 +427,7 @@ fn finish(
     if of_a.bits() == 64 && wide && d.elements(1).len() != 1 {
         return error(d.operand(1).at, "one .f64 register was expected");
     }
+
     Ok(Op::Product(Box::new(Product {
         shape,
         sparsity,
@@ -439,6 +453,7 @@ fn sparsity(
     if n == 4 {
         return Ok(None);
     }
+
     // If all threads contain metadata, there is nothing to select, and the selector is checked when
     // it runs.
     let most = if Sparsity::threads(shape, item) == 4 {

@@ -107,10 +107,12 @@ impl Sets {
         if warp >= self.latest.len() {
             self.latest.resize(warp + 1, 0);
         }
+
         let known = self.latest[warp];
         if known != 0 && self.stamps[known as usize - 1] == stamp {
             return known;
         }
+
         self.stamps.push(stamp);
         self.latest[warp] = self.stamps.len() as Id;
         self.latest[warp]
@@ -149,6 +151,7 @@ impl Sets {
         if set != 0 && self.sets[set as usize - 1].1 == stamp {
             return set;
         }
+
         let new = self.get(stamp);
         let mut rest = set;
         let mut others = Vec::new();
@@ -163,6 +166,7 @@ impl Sets {
             }
             rest = below;
         }
+
         let kept = others
             .iter()
             .rev()
@@ -183,6 +187,7 @@ impl Sets {
         if set == 0 || self.ordered == key {
             return true;
         }
+
         let mut rest = set;
         while rest != 0 {
             let (below, top) = self.sets[rest as usize - 1];
@@ -191,6 +196,7 @@ impl Sets {
             }
             rest = below;
         }
+
         self.ordered = key;
         true
     }
@@ -327,6 +333,7 @@ impl OwnerPage {
                 reset: false,
             });
         }
+
         let strong = at(&self.strong, i);
         let readers = at(&self.readers, i);
         if !operation.is_strong() && !sets.all_ordered(strong, me, ordered) {
@@ -336,6 +343,7 @@ impl OwnerPage {
                 reset: last.block == me.block,
             });
         }
+
         let reads = operation.writes() && !sets.all_ordered(readers, me, ordered);
         reads.then_some(OwnersRace {
             wrote: false,

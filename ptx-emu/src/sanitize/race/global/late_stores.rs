@@ -54,6 +54,7 @@ impl LateStores {
             self.0.remove(&address);
             return None;
         }
+
         late.told.push(block);
         Some(late.before)
     }

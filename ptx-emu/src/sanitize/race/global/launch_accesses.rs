@@ -193,6 +193,7 @@ impl Accesses {
         let conflicts = pairs
             .filter(|(a, b)| counts(a, b))
             .filter_map(|(a, b)| Some((a, b, clash(a, b)?)));
+
         // The lowest address is reported, so that the result does not depend on the order of the
         // sites.
         let (a, b, address) = conflicts.min_by_key(|(.., address)| *address)?;
@@ -266,6 +267,7 @@ impl ByteSet {
                 at += count;
             }
         }
+
         self.used - before
     }
 

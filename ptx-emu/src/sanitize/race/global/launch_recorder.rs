@@ -244,6 +244,7 @@ impl LaunchRecorder {
         if !runs.iter().all(&mut quiet) {
             return false;
         }
+
         let key = (access.pc, base, self.waited(clocks, warp));
         let site = self
             .sites
@@ -259,6 +260,7 @@ impl LaunchRecorder {
                 .1
                 .insert_run(bytes.start - base, bytes.end - bytes.start);
         }
+
         true
     }
 
@@ -283,6 +285,7 @@ impl LaunchRecorder {
             found = found.or_else(|| words.race(word, &new, access.writes, races));
             words.keep(word, new, access.writes);
         }
+
         let (last, wrote) = found?;
         Some(RacingAccess {
             wrote,

@@ -148,6 +148,7 @@ impl LineAccesses {
         if !may {
             return false;
         }
+
         if writes {
             self.write = new;
             self.write_shift = shift;
@@ -155,6 +156,7 @@ impl LineAccesses {
             self.read = new;
             self.read_shift = shift;
         }
+
         true
     }
 }
@@ -255,6 +257,7 @@ impl AccessedWords {
             }
             self.used += 1;
         }
+
         self.last = Some((page, number));
         number as usize
     }
@@ -312,6 +315,7 @@ impl AccessedWords {
         if new.strong && races(&known.plain) {
             return Some((known.plain, true));
         }
+
         let mut reads = std::iter::once(&known.read).chain(self.others_of(&known));
         let read = reads.find(|read| writes && !read.is_of_warp(new) && races(read));
         read.map(|read| (*read, false))
@@ -412,11 +416,13 @@ mod tests {
                 lines.clear();
                 words.clear();
             }
+
             match next(6) {
                 0 => clocks.barrier(&[0, 1, 2], &[0, 1, 2]),
                 1 => clocks.barrier(&[0, 1], &[1]),
                 _ => {}
             }
+
             let (warp, shift, writes) = (next(3) as u16, next(3) as u32, next(3) == 0);
             let clock = clocks.count(warp.into());
             let new = LastAccess {
@@ -427,6 +433,7 @@ mod tests {
                 strong: false,
             };
             let view = View::of(&clocks, new);
+
             // Lines that begin with a lane, some words of lines, and the same words for all.
             let first = 16 * next(4) + if next(4) == 0 { next(4) << shift } else { 0 };
             let (run, spread) = match next(8) {
@@ -454,8 +461,10 @@ mod tests {
                 whole +=
                     u32::from(lines.line(at / 16).words == 0 && lines.line(at / 16).read.clock > 0);
             }
+
             quiet_ones += u32::from(quiet);
         }
+
         assert!(
             whole > 10_000 && quiet_ones > 50 && quiet_ones < 350,
             "{whole} {quiet_ones}"

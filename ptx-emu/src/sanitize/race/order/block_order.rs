@@ -122,6 +122,7 @@ impl KnownClocks {
         if other.covers(self) {
             return self.clone_from(other);
         }
+
         let mut all: BlockClocks = self
             .blocks()
             .iter()
@@ -192,6 +193,7 @@ impl BlockOrder {
         if self.acquired.is_empty() {
             return false;
         }
+
         let clock = self.known(clocks, warp).clock(earlier.block);
         clock
             .and_then(|clock| clock.get(earlier.warp as usize))
@@ -273,6 +275,7 @@ impl BlockOrder {
         if !access.writes {
             return;
         }
+
         let by = (self.block, warp);
         let given = if access.releases {
             Some(self.release(clocks, warp))

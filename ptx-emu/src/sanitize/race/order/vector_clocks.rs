@@ -103,6 +103,7 @@ impl Clocks {
             clock.truncate(2 * self.warps);
             clock.fill(self.past);
         }
+
         self.fenced.fill(None);
         self.noted.iter_mut().for_each(FxHashMap::clear);
         self.published.clear();
@@ -272,6 +273,7 @@ impl Clocks {
             });
             members().for_each(|i| lanes[i] = joined);
         }
+
         self.now[w] += 1;
     }
 
@@ -285,6 +287,7 @@ impl Clocks {
             self.release(p, &mut joined);
             self.now[p as usize] += 1;
         }
+
         for &w in waiting {
             join(&mut self.seen[w as usize], &joined);
         }
@@ -315,6 +318,7 @@ impl Clocks {
         if let Some(published) = self.published.get(&address) {
             join(self.noted[w].entry(address).or_default(), &published.clock);
         }
+
         if access.acquires
             && let Some(clock) = self.noted[w].remove(&address)
         {
@@ -327,6 +331,7 @@ impl Clocks {
         if !access.writes {
             return;
         }
+
         let covered = if access.releases {
             Some(self.snapshot(warp))
         } else {

@@ -46,6 +46,7 @@ impl AccessHistory {
         if new.strong && races(&plain) {
             return Some((plain, true));
         }
+
         let own = usize::from(new.thread) / 32;
         let reads = self.reads[word * self.warps..][..self.warps]
             .iter()

@@ -17,6 +17,7 @@ impl SharedShadow {
         if first.saturating_add(count) > self.valid.len() as u64 {
             return false;
         }
+
         let warps = self.clocks.warps();
         let claim = Claim::new(&self.clocks, self.stamp(access, 15), access.proxy);
         (first as usize..(first + count) as usize).all(|word| {

@@ -42,6 +42,7 @@ impl AccessShape {
             twice |= (a ^ at) | (b ^ at);
             beside |= (a ^ at) | (b ^ at.wrapping_add(16 * count));
         }
+
         match (halves, twice, beside) {
             (0, ..) if low == high => Some(AccessShape::Same(low)),
             (0, ..) => Some(AccessShape::Halves(low, high)),
@@ -115,6 +116,7 @@ impl Reads {
             self.clear();
             self.noted_at = clocks.meetings();
         }
+
         let warp = usize::from(new.thread) / 32;
         let seen = match self.latest.get(warp) {
             Some((seen, changes)) if *changes == clocks.changes() => *seen,

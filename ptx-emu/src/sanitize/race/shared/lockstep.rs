@@ -29,6 +29,7 @@ impl SharedShadow {
         } else {
             ((1 << bytes) - 1) << (offset % 4)
         };
+
         // Both as if they were plain: then they race.
         let load = LastAccess {
             strong: false,

@@ -102,6 +102,7 @@ impl SharedShadow {
             .max()
             .unwrap_or(SHARED_BASE);
         let words = (end - SHARED_BASE).div_ceil(4) as usize;
+
         // The gap between blocks belongs to none of them, and the addresses of all blocks are
         // aligned equally.
         let stride = if blocks > 1 {
@@ -120,10 +121,12 @@ impl SharedShadow {
             let parts = (start..first).chain(last..end);
             parts.for_each(|byte| valid[byte / 4] |= 1 << (byte % 4));
         }
+
         if blocks > 1 {
             valid.resize(stride as usize / 4, 0);
             valid = valid.repeat(blocks as usize);
         }
+
         let words = valid.len();
         let clocks = Clocks::new(warps as usize);
         SharedShadow {
@@ -158,6 +161,7 @@ impl SharedShadow {
                 history.clear();
             }
         }
+
         if std::mem::take(&mut self.covered) {
             self.valid.clone_from(&self.layout);
         }
@@ -255,6 +259,7 @@ impl SharedShadow {
         if self.readers.is_empty() {
             self.readers = vec![(0, 0); self.valid.len() * self.clocks.warps()];
         }
+
         let (thread, who) = match by {
             CopyWriter::Thread(thread) => (thread, thread as usize / 32),
             CopyWriter::Agent(agent) => (agent as u32 * 32, agent),
@@ -307,6 +312,7 @@ impl SharedShadow {
         if first + u64::from(bytes.div_ceil(4)) > self.valid.len() as u64 {
             return Err(AccessError::Outside);
         }
+
         let first = first as usize;
         let mask = if bytes >= 4 {
             15
@@ -317,6 +323,7 @@ impl SharedShadow {
         for word in first..first + bytes.div_ceil(4) as usize {
             self.touch_word(word, mask, access)?;
         }
+
         Ok(offset as usize)
     }
 
@@ -351,6 +358,7 @@ impl SharedShadow {
                 self.reads.kept(&self.clocks);
             }
         }
+
         offset
     }
 
@@ -391,6 +399,7 @@ impl SharedShadow {
                 wrote: true,
             });
         }
+
         if access.writes
             && let Some(other) = cell
                 .reads
@@ -403,29 +412,35 @@ impl SharedShadow {
                 wrote: false,
             });
         }
+
         if let Some(history) = &self.history
             && let Some((other, wrote)) = history.race(word, &new, access, unordered)
         {
             return Err(AccessError::Race { other, wrote });
         }
+
         if access.writes {
             self.last_write = self.last_write.max(new.clock)
         } else {
             self.reads.kept(&self.clocks)
         }
+
         if access.proxy == Proxy::Async && !access.writes {
             self.remember_async(word, new);
             return Ok(());
         }
+
         if self.by_agent(&cell.write) {
             self.touch_copied(word, mask, access)?;
             if !access.writes {
                 return Ok(());
             }
         }
+
         if let Some(history) = &mut self.history {
             history.keep(word, &new, access);
         }
+
         let cell = &mut self.cells[word];
         if !access.writes {
             remember(
@@ -435,11 +450,13 @@ impl SharedShadow {
             );
             return Ok(());
         }
+
         cell.write = new.after(&cell.write);
         self.init[word] |= mask;
         if let Some(pattern) = self.patterns.get_mut(word) {
             *pattern = 0;
         }
+
         Ok(())
     }
 
@@ -457,6 +474,7 @@ impl SharedShadow {
         if self.history.is_some() || first.saturating_add(count) > self.valid.len() as u64 {
             return None;
         }
+
         self.settle();
         self.reads.kept(&self.clocks);
         let new = self.stamp(access, 15);
@@ -473,12 +491,14 @@ impl SharedShadow {
             if self.valid[word] & self.init[word] != 15 || races {
                 return None;
             }
+
             if by < warps {
                 remember(&mut cell.reads, new, seen)
             } else {
                 self.readers[word * warps + warp] = (new.clock, new.pc)
             }
         }
+
         Some(offset as usize)
     }
 
@@ -532,6 +552,7 @@ impl SharedShadow {
             self.readers[word * warps + warp] = (self.clocks.count(warp), access.pc);
             return Ok(());
         }
+
         let seen = self.clocks.seen(warp);
         let past = self.clocks.past();
         let racing = |t: &LastAccess| {

@@ -36,6 +36,7 @@ impl WordGroups {
     pub(crate) fn of(words: &[u32; 32], mask: u32) -> WordGroups {
         let (low, high) = words.split_at(16);
         let apart = |half: &[u32]| half.iter().fold(0, |all, word| all | (word ^ half[0]));
+
         // Word indices fit into 31 bits, and vector units of CPUs have signed comparisons.
         let signed = |(a, b): (&u32, &u32)| i32::from(*a as i32 >= *b as i32);
         let falls = |half: &[u32]| {
@@ -87,6 +88,7 @@ impl WordGroups {
             groups.words[1] = second;
             groups.lanes[1] = 0xffff_0000;
         }
+
         groups
     }
 
@@ -109,6 +111,7 @@ impl WordGroups {
             groups.lanes[groups.count] = lanes;
             groups.count += usize::from(lanes != 0);
         }
+
         groups
     }
 
@@ -147,6 +150,7 @@ impl SharedShadow {
         if access.strong && self.history.is_some() || !quiet() {
             return false;
         }
+
         self.remember(groups, count, view.new, None);
         true
     }
@@ -231,6 +235,7 @@ impl SharedShadow {
         if quiet && !self.reads.note(&self.clocks, new, shape, count as u32) {
             self.settle_now();
         }
+
         quiet
     }
 
@@ -246,6 +251,7 @@ impl SharedShadow {
                 .zip(valid.iter().zip(init))
                 .for_each(|(all, (valid, init))| *all &= valid & init);
         }
+
         let rest = rest
             .iter()
             .zip(more)
@@ -292,6 +298,7 @@ impl SharedShadow {
         if !self.async_readers.is_empty() || !groups.iter().all(quiet) {
             return false;
         }
+
         self.last_write = self.last_write.max(view.new.clock);
         for (first, lane) in groups.iter() {
             let new = view.at(lane.trailing_zeros());
@@ -306,6 +313,7 @@ impl SharedShadow {
                 }
             }
         }
+
         true
     }
 }
@@ -382,6 +390,7 @@ mod tests {
                     if done[0].is_err() {
                         return true;
                     }
+
                     [(); 2]
                 }
                 _ => {
@@ -407,6 +416,7 @@ mod tests {
                     if !done {
                         return true;
                     }
+
                     [(); 2]
                 }
             };
