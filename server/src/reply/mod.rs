@@ -1,0 +1,15 @@
+//! Replies: prompts from conversations, and text, reasoning and tool calls from tokens.
+//!
+//! All protocols translate their requests into a [`ReplyRequest`] and write [`ReplyEvent`]s in
+//! their own form.
+
+mod event;
+mod request;
+
+pub use event::{
+    FinishReason, ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, ReplyTimes, TokenText,
+};
+pub use request::{
+    ChatMessage, ChatPrompt, MessageCall, ReasoningFields, ReplyPrompt, ReplyRequest,
+    SamplingFields, ToolChoice,
+};
