@@ -9,6 +9,7 @@ use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_model::adapter::Formats;
+use warpwright_model::layer::HeadNorms;
 use warpwright_model::nf4::{Nf4Absmax, Nf4Matrix};
 use warpwright_model::{Block, Model, Outline, RopePairing, Weight, WeightFormat};
 
@@ -212,6 +213,10 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
         heads: c.heads() as usize,
         kv_heads: c.kv_heads() as usize,
         head_dim: c.head_dim() as usize,
+        head_norms: c
+            .attentions()
+            .next()
+            .map_or(HeadNorms::None, |attention| attention.head_norms),
         eps: c.epsilon.into(),
         frequencies: c.ropes[0]
             .revolutions(factors)

@@ -1,5 +1,7 @@
 //! The sizes of a model.
 
+use warpwright_model::layer::HeadNorms;
+
 use crate::Error;
 
 /// The hyperparameters of a model. The field names are the usual ones.
@@ -13,6 +15,8 @@ pub struct Config {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// The norms of the heads of queries and keys before RoPE, which all layers share.
+    pub head_norms: HeadNorms,
     /// The constant added to the mean of the squares in every RMSNorm.
     pub eps: f64,
     /// The angle by which RoPE rotates each pair of dimensions, in radians per position: `[head_dim
@@ -21,6 +25,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns true if the heads of queries and keys are normed.
+    pub(crate) fn norms_heads(&self) -> bool {
+        self.head_norms == HeadNorms::QueriesAndKeys
+    }
+
     /// Checks the sizes.
     ///
     /// # Errors

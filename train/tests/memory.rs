@@ -74,12 +74,9 @@ fn what_is_counted_is_what_is_taken() {
             attention: TensorOp::Wgmma,
         };
         let adapters = Adapters::random(&settings.config, &settings.lora, 0);
-        let needs = TrainingNeeds::for_settings(
-            &settings,
-            false,
-            base::bytes(&model.outline, how, precision),
-        )
-        .unwrap();
+        let needs =
+            TrainingNeeds::for_settings(&settings, base::bytes(&model.outline, how, precision))
+                .unwrap();
         let (before, _) = context.memory().unwrap();
         let trainer = Trainer::new(&context, settings, &base.weights, &adapters).unwrap();
         let (after, _) = context.memory().unwrap();

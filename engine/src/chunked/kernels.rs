@@ -14,10 +14,10 @@ use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{AddNormed, Overlap};
 use warpwright_model::Config;
-use warpwright_model::layer::{Attention, HeadNorms, NormPositions, QkvBias};
+use warpwright_model::layer::{Attention, NormPositions, QkvBias};
 
 use super::products::{self, ChunkGemm, LoadedGemm, PassShape, TensorCores, load};
-use super::weights::{self, LayerRows, MatrixRows};
+use super::weights::{self, Appending, LayerRows, MatrixRows};
 use super::workspace::CAPACITY;
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::{kernel_activation, kernel_pairing};
@@ -141,9 +141,9 @@ impl ChunkKernels {
         // Most layers have the formats of an earlier layer, so their kernels already exist.
         for layer in layers {
             self.prepare_norm(context, norms(layer, shape)[0])?;
-            match layer.attention.head_norms {
-                HeadNorms::None => {}
-                HeadNorms::QueriesAndKeys => self.prepare_rotation(context, layer, shape)?,
+            match layer.appending {
+                Appending::Matmul => {}
+                Appending::Rotation => self.prepare_rotation(context, layer, shape)?,
             }
 
             match qkv(self.cores, layer, shape, CAPACITY) {
@@ -278,7 +278,8 @@ fn rotate(attention: &Attention, overlap: bool) -> RotateTokens {
         head_dim: attention.head_dim,
         pairing: kernel_pairing(attention.pairing),
         bias: attention.bias == QkvBias::Each,
-        norm: attention.head_norms == HeadNorms::QueriesAndKeys,
+        // Without head norms, the matmul rotates.
+        norm: true,
         overlap: early(overlap),
     }
 }

@@ -7,12 +7,12 @@ use ptx_gen::KernelDef;
 use warpwright_driver::graph::Profile;
 use warpwright_driver::launch::Kernel;
 use warpwright_kernels::matmul::Epilogue;
-use warpwright_model::layer::{Attention, HeadNorms, NormPositions};
+use warpwright_model::layer::{Attention, NormPositions};
 
 use super::kernels::{self, AttentionKernel, QkvMatmuls};
 use super::products::PassShape;
 use super::step::{Chunked, LAST};
-use super::weights::{LayerRows, MatrixRows};
+use super::weights::{Appending, LayerRows, MatrixRows};
 use super::workspace::{CAPACITY, LAST_CAPACITY};
 
 /// A kernel of a pass over many tokens.
@@ -176,9 +176,9 @@ impl ListParameters<'_> {
         let kernels = &self.chunked.kernels;
         let mut nodes = vec![self.norm(0, rows)];
         nodes.extend(self.qkv(rows));
-        match rows.attention.head_norms {
-            HeadNorms::None => {}
-            HeadNorms::QueriesAndKeys => {
+        match rows.appending {
+            Appending::Matmul => {}
+            Appending::Rotation => {
                 let kernel = kernels.rotation(rows, self.shape.overlap);
                 nodes.push(PassNode::plain("rotate", kernel));
             }

@@ -12,13 +12,13 @@ use warpwright_kernels::matmul::{
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::shared::state;
-use warpwright_model::layer::{Attention, HeadNorms, NormPositions};
+use warpwright_model::layer::{Attention, NormPositions};
 use warpwright_model::{Config, Outline};
 
 use super::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
 use super::products::{ChunkGemm, PassShape, TensorCores};
 use super::span::Span;
-use super::weights::{self, LayerRows, MatrixRows};
+use super::weights::{self, Appending, LayerRows, MatrixRows};
 use super::workspace::{ChunkWorkspace, LAST_CAPACITY, Panels};
 use crate::pipeline::kernels::EmbedKernel;
 use crate::pipeline::resolved::ResolvedEmbed;
@@ -332,10 +332,9 @@ impl<'a> ChunkedPass<'a> {
         let attention = &rows.attention;
         let y_rows = attention.qkv_len();
 
-        // Layers with head norms store the rows for the kernel that norms and rotates them.
-        let raw = match attention.head_norms {
-            HeadNorms::None => None,
-            HeadNorms::QueriesAndKeys => w.raw.as_ref(),
+        let raw = match rows.appending {
+            Appending::Matmul => None,
+            Appending::Rotation => w.raw.as_ref(),
         };
         let bias = floats(&block.bias, &w.nothing.floats)?;
 

@@ -8,7 +8,7 @@ use warpwright_driver::stream::Stream;
 use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
 use warpwright_model::layer::{Attention, Dense, HeadNorms, NormPositions, QkvBias};
-use warpwright_model::{Block, Layer, Outline, Weight};
+use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
@@ -30,11 +30,42 @@ pub(crate) struct MatrixRows {
     pub(crate) first: u32,
 }
 
+/// The kernel that rotates queries and keys, and appends keys and values to the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Appending {
+    /// The matmul of queries, keys and values.
+    Matmul,
+    /// A separate kernel, which norms the heads first. A head norm needs a whole head, and a tile of
+    /// a matmul may have a part of one.
+    Rotation,
+}
+
+impl Appending {
+    fn of(attention: &Attention) -> Appending {
+        match attention.head_norms {
+            HeadNorms::None => Appending::Matmul,
+            HeadNorms::QueriesAndKeys => Appending::Rotation,
+        }
+    }
+}
+
+/// Returns the length of a token's row of queries, keys and values that wait for a rotation, or 0
+/// in models without one.
+pub(super) fn raw_len(c: &Config) -> u32 {
+    c.attentions()
+        .filter(|attention| Appending::of(attention) == Appending::Rotation)
+        .map(Attention::qkv_len)
+        .max()
+        .unwrap_or(0)
+}
+
 /// The matrices of a layer, with the parts of its description that its launches follow.
 pub(crate) struct LayerRows {
     pub(crate) norms: NormPositions,
     pub(crate) attention: Attention,
     pub(crate) dense: Dense,
+    /// The kernel that appends keys and values.
+    pub(crate) appending: Appending,
     /// The matrices of queries, keys and values. Neighbors of the same format are merged. They must
     /// have the same row order too, unless the epilogue knows the order of each.
     pub(crate) qkv: Vec<MatrixRows>,
@@ -46,12 +77,11 @@ pub(crate) struct LayerRows {
     pub(crate) bound: f32,
 }
 
-/// Returns the epilogue of queries, keys and values. A head norm needs a whole head, so in layers
-/// with head norms a separate kernel rotates and appends.
+/// Returns the epilogue of the matmul of queries, keys and values.
 pub(super) fn qkv_epilogue(attention: &Attention) -> Epilogue {
-    match attention.head_norms {
-        HeadNorms::None => Epilogue::Append(append(attention)),
-        HeadNorms::QueriesAndKeys => Epilogue::Store,
+    match Appending::of(attention) {
+        Appending::Matmul => Epilogue::Append(append(attention)),
+        Appending::Rotation => Epilogue::Store,
     }
 }
 
@@ -145,6 +175,7 @@ impl Bounds<'_> {
             norms,
             attention,
             dense,
+            appending: Appending::of(&attention),
             qkv: self.qkv(
                 hidden,
                 &attention,

@@ -8,9 +8,9 @@ use warpwright_kernels::matmul::plan::SCRATCH;
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::shared::state;
 use warpwright_model::Config;
-use warpwright_model::layer::Attention;
 
 use super::CHUNK;
+use super::weights;
 
 /// The number of tokens that the buffers can hold: at least [`CHUNK`], and a multiple of every tile
 /// width.
@@ -144,10 +144,9 @@ impl ChunkWorkspace {
         } else {
             None
         };
-        let raw = if c.has_head_norms() {
-            Some(floats("chunk.raw", CAPACITY, raw_len(c))?)
-        } else {
-            None
+        let raw = match weights::raw_len(c) {
+            0 => None,
+            len => Some(floats("chunk.raw", CAPACITY, len)?),
         };
         Ok(ChunkWorkspace {
             state: Buffer::zeroed(context, CHUNK as usize * state::LEN)?.labelled("chunk.state"),
@@ -188,16 +187,10 @@ impl ChunkWorkspace {
     }
 }
 
-/// Returns the largest number of elements in the queries, keys and values of a token.
-fn raw_len(c: &Config) -> u32 {
-    c.most_of_attention(Attention::qkv_len)
-}
-
 /// Returns the bytes of all buffers.
 pub(crate) fn bytes(c: &Config) -> u64 {
     let after = if c.has_norms_after() { c.hidden } else { 0 };
-    let raw = if c.has_head_norms() { raw_len(c) } else { 0 };
-    let floats = c.hidden + after + raw + c.angles_len() + 12;
+    let floats = c.hidden + after + weights::raw_len(c) + c.angles_len() + 12;
     let halves = 2 * c.hidden + 2 * c.q_len() + c.feed_forward();
     let scratch = 4 * SCRATCH.iter().sum::<usize>() as u64;
     u64::from(CAPACITY) * (4 * u64::from(floats) + 2 * u64::from(halves)) + scratch

@@ -32,10 +32,10 @@ use warpwright_kernels::pipeline::advance::AdvanceArgs;
 use warpwright_kernels::pipeline::{
     EmbedTokenArgs, GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs,
     LoraANormedArgs, PipelinedAttentionArgs, PlaceDraftsArgs, Project, ProjectArgs, QkvArgs,
-    SplitPromptArgs, StreamArgs,
+    QkvOutput, SplitPromptArgs, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
-use warpwright_model::layer::{Attention, Dense, HeadNorms, NormPositions};
+use warpwright_model::layer::{Attention, Dense, NormPositions};
 
 use super::adapter::{DeviceLora, LoadedAdapter, LoadedGemv, LoraKernels, LoraViews};
 use super::gemv_kind::GemvKind;
@@ -297,9 +297,9 @@ impl<'a> PipelineStep<'a> {
         let c = &step.config;
         let w = &self.weights.blocks[index];
         let GemvWithLora { kernel, layout } = &self.pipeline.layers[index].qkv;
-        let q = match attention.head_norms {
-            HeadNorms::None => &v.q,
-            HeadNorms::QueriesAndKeys => &*self.workspace.raw,
+        let q = match step.layers[index].qkv.kernel.output {
+            QkvOutput::Append => &v.q,
+            QkvOutput::Raw => &*self.workspace.raw,
         };
 
         // The angles of the first rope. In models with several ropes the head norm kernel rotates,

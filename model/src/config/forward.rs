@@ -85,11 +85,6 @@ impl Config {
         self.layers.iter().any(Layer::has_norms_after)
     }
 
-    /// Returns true if some layer norms the heads of queries and keys.
-    pub fn has_head_norms(&self) -> bool {
-        self.layers.iter().any(Layer::has_head_norms)
-    }
-
     /// Returns the rotary position embedding of an attention.
     pub fn rope(&self, attention: &Attention) -> &Rope {
         &self.ropes[attention.rope as usize]

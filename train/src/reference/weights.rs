@@ -24,9 +24,9 @@ impl Weights {
 impl LayerWeights {
     fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
         let norms = [&mut self.attention_norm, &mut self.feed_forward_norm].into_iter();
-        let head_norms = self.q_norm.iter_mut().chain(&mut self.k_norm);
+        let of_heads = self.q_norm.iter_mut().chain(&mut self.k_norm);
         norms
-            .chain(head_norms)
+            .chain(of_heads)
             .chain(&mut self.projections)
             .chain(self.biases.iter_mut().flatten())
     }

@@ -105,7 +105,6 @@ pub(super) struct BufferShapes<'a> {
     pub(super) sizes: &'a TrainingSizes,
     pub(super) config: &'a Config,
     pub(super) lora: &'a Lora,
-    pub(super) head_norms: bool,
     pub(super) recomputation: Recomputation,
     /// The number of tokens whose logits are in memory at the same time.
     pub(super) head_chunk: u32,
@@ -118,14 +117,12 @@ impl<'a> BufferShapes<'a> {
     pub(super) fn new(
         settings: &'a Settings,
         sizes: &'a TrainingSizes,
-        head_norms: bool,
         stored_rank: usize,
     ) -> BufferShapes<'a> {
         BufferShapes {
             sizes,
             config: &settings.config,
             lora: &settings.lora,
-            head_norms,
             recomputation: settings.recomputation,
             head_chunk: settings.chunk(),
             stored_rank: stored_rank as u32,
@@ -312,7 +309,7 @@ impl<A, S> LayerBuffers<A, S> {
         let activations = |name: &str, len| rows.activations(&format!("{name} of layer {l}"), len);
         let sums = |name: &str, len| rows.sums(&format!("{name} of layer {l}"), len);
         let rotated = |name: &str, len, heads| -> Result<RotatedBuffers<A, S>, Error> {
-            let normed = if shapes.head_norms {
+            let normed = if shapes.config.norms_heads() {
                 Some(HeadNormBuffers {
                     x: activations(&format!("{name}, raw,"), len)?,
                     inv: sums(&format!("inv of {name}"), heads)?,

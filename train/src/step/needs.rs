@@ -26,11 +26,7 @@ impl TrainingNeeds {
     ///
     /// # Errors
     /// Returns [`Error::Setting`] if a size is 0 or above 2^24.
-    pub fn for_settings(
-        settings: &Settings,
-        head_norms: bool,
-        weights: u64,
-    ) -> Result<TrainingNeeds, Error> {
+    pub fn for_settings(settings: &Settings, weights: u64) -> Result<TrainingNeeds, Error> {
         let Settings {
             config,
             lora,
@@ -39,12 +35,7 @@ impl TrainingNeeds {
         } = settings;
         let sizes = TrainingSizes::new(config, lora.rank, *tokens)?;
         let precision = settings.precision;
-        let shapes = BufferShapes::new(
-            settings,
-            &sizes,
-            head_norms,
-            precision.stored_rank(lora.rank),
-        );
+        let shapes = BufferShapes::new(settings, &sizes, precision.stored_rank(lora.rank));
         let adapters = precision.adapter_layout(settings).len();
 
         // A model without layers needs only the head and the workspace, so the difference is what

@@ -16,6 +16,7 @@ use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_model::RopePairing;
+use warpwright_model::layer::HeadNorms;
 
 use super::passes::run::LaunchUnit;
 use super::trainer::Trainer;
@@ -127,6 +128,11 @@ impl Variant {
             heads: 4,
             kv_heads: 2,
             head_dim: self.head_dim,
+            head_norms: if self.head_norms {
+                HeadNorms::QueriesAndKeys
+            } else {
+                HeadNorms::None
+            },
             eps: 1e-5,
             frequencies: vec![0.1; self.head_dim / 2],
         }

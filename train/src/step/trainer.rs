@@ -15,7 +15,7 @@ use super::state::RECORDS;
 use super::weights::Matrix;
 use crate::reference::{Adapters, MicroBatch, Moments, Record};
 use crate::settings::{Launch, Precision, Settings};
-use crate::{Error, LayerWeights, Projection, Weights};
+use crate::{Config, Error, LayerWeights, Projection, Weights};
 
 /// A model in training on a device.
 ///
@@ -99,9 +99,10 @@ impl Trainer {
             precision,
             ..
         } = &settings;
+        check_layers(config, weights)?;
         let sizes = TrainingSizes::new(config, lora.rank, *tokens)?;
         let stored_rank = precision.stored_rank(lora.rank);
-        let shapes = BufferShapes::new(&settings, &sizes, head_norms(weights)?, stored_rank);
+        let shapes = BufferShapes::new(&settings, &sizes, stored_rank);
         let step = PreciseStep::new(context, &settings, &shapes, weights, adapters)?;
         let stream = Stream::new(context)?;
         let graphs = TrainerGraphs::new(&step, &stream, settings.launch)?;
@@ -424,16 +425,13 @@ fn check(settings: &Settings, adapters: &Adapters) -> Result<(), Error> {
     Error::unless(*head_chunk > 0, "head_chunk", head_chunk, "at least 1")
 }
 
-/// Returns true if the layers have head norms, and checks that the layers are supported.
+/// Checks that the layers are supported.
 ///
-/// Either all layers have head norms or none has. The projections O and Down must not have a bias,
-/// because their outputs are added to the residual stream and no kernel adds both.
-fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
+/// Their heads have norms exactly if the configuration says so. The projections O and Down must not
+/// have a bias, because their outputs are added to the residual stream and no kernel adds both.
+fn check_layers<V, M>(config: &Config, weights: &Weights<V, M>) -> Result<(), Error> {
     let norms = |layer: &LayerWeights<V, M>| [layer.q_norm.is_some(), layer.k_norm.is_some()];
-    let has = weights
-        .layers
-        .first()
-        .is_some_and(|layer| layer.q_norm.is_some());
+    let has = config.norms_heads();
     for (l, layer) in weights.layers.iter().enumerate() {
         if norms(layer) != [has; 2] {
             return Err(Error::HeadNorms { layer: l });
@@ -448,7 +446,7 @@ fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
         }
     }
 
-    Ok(has)
+    Ok(())
 }
 
 impl TrainerGraphs {

@@ -6,6 +6,7 @@ use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_kernels::train::optimizer::adamw::AdamW;
 use warpwright_kernels::train::optimizer::schedule::{Decay, Schedule};
 use warpwright_kernels::train::rope::frequencies;
+use warpwright_model::layer::HeadNorms;
 use warpwright_train::reference::{
     Adapter, Adapters, LayerWeights, MicroBatch, Model, Ops, Storage, Weights,
 };
@@ -80,6 +81,11 @@ impl Setup {
                 heads: int("NH"),
                 kv_heads: int("NKV"),
                 head_dim: int("HD"),
+                head_norms: if flag("qk_norm") {
+                    HeadNorms::QueriesAndKeys
+                } else {
+                    HeadNorms::None
+                },
                 eps: number("eps"),
                 frequencies: frequencies(number("theta"), int("HD")),
             },

@@ -532,9 +532,8 @@ fn choose(
 
 /// Returns the memory that these settings need.
 fn needs(args: &Args, model: &Model, settings: &Settings) -> Result<TrainingNeeds, Failure> {
-    let head_norms = model.outline.config.has_head_norms();
     let weights = base::bytes(&model.outline, args.quantization(), settings.precision);
-    Ok(TrainingNeeds::for_settings(settings, head_norms, weights)?)
+    Ok(TrainingNeeds::for_settings(settings, weights)?)
 }
 
 /// Returns the name of a choice in --recompute.

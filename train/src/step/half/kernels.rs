@@ -92,9 +92,9 @@ impl Bf16Kernels {
         context: &Context,
         settings: &Settings,
         sizes: &TrainingSizes,
-        head_norms: bool,
     ) -> Result<Bf16Kernels, Error> {
         let threads = 256;
+        let norm = settings.config.norms_heads();
         let pairing = kernel_pairing(settings.pairing);
         let head_dim = sizes.head_dim;
         let rank = padded(settings.lora.rank) as u32;
@@ -146,10 +146,10 @@ impl Bf16Kernels {
                 RotateForward {
                     head_dim,
                     pairing,
-                    norm: head_norms,
+                    norm,
                 },
             )?,
-            rotated_backward: back(Some(pairing), head_norms)?,
+            rotated_backward: back(Some(pairing), norm)?,
             values_backward: back(None, false)?,
             attention: load(context, FlashForward::new(head_dim).with_op(op))?,
             query_gradients: load(context, FlashQueries::new(head_dim).with_op(op))?,

@@ -69,7 +69,7 @@ impl Bf16Step {
         let allocator = DeviceAllocator::new(context);
         let buffers = StepBuffers::new(&allocator, shapes)?;
         let scratch = Bf16Scratch::new(&allocator, shapes, state.adapters.layout.len())?;
-        let kernels = Bf16Kernels::load(context, settings, sizes, shapes.head_norms)?;
+        let kernels = Bf16Kernels::load(context, settings, sizes)?;
         check(&settings.config, weights)?;
 
         // Built before the other weights, because the matrices of such a layer are views of its one

@@ -235,11 +235,7 @@ fn check(
 
 fn needs(outline: &Outline, settings: &Settings) -> Result<TrainingNeeds, Failure> {
     let weights = base::bytes(outline, BaseFormat::Auto, settings.precision);
-    Ok(TrainingNeeds::for_settings(
-        settings,
-        outline.config.has_head_norms(),
-        weights,
-    )?)
+    Ok(TrainingNeeds::for_settings(settings, weights)?)
 }
 
 fn figures(
