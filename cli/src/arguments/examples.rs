@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// The examples of each command. `emu` has its own text.
-const EXAMPLES: [(&str, &[&str]); 25] = [
+const EXAMPLES: [(&str, &[&str]); 26] = [
     (
         "run",
         &[
@@ -147,6 +147,13 @@ const EXAMPLES: [(&str, &[&str]); 25] = [
         &[
             "warpwright bench finetune --shape qwen2.5-1.5b --batch 4 --seq 512",
             "warpwright bench finetune -m model.gguf --batch 1,4 --profile",
+        ],
+    ),
+    (
+        "bench serve",
+        &[
+            "warpwright bench serve --url http://127.0.0.1:8080 --users 1,8,64",
+            "warpwright bench serve --url http://127.0.0.1:8080 --users 256 --prompt 512 --new 128 --no-stream",
         ],
     ),
     (

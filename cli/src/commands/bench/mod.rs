@@ -21,6 +21,7 @@ mod node_table;
 mod options;
 mod profile;
 mod prompt;
+mod serve;
 mod setup;
 mod subject;
 mod time_spread;
@@ -56,6 +57,8 @@ enum Measurement {
     Profile(Box<profile::Args>),
     /// Measure the training steps of fine-tuning
     Finetune(Box<finetune::Args>),
+    /// Measure how fast a running server answers many users
+    Serve(Box<serve::Args>),
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -71,5 +74,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(Measurement::Kernels(args)) => kernels::run(args),
         Some(Measurement::Profile(args)) => profile::run(args),
         Some(Measurement::Finetune(args)) => finetune::run(args),
+        Some(Measurement::Serve(args)) => serve::run(args),
     }
 }
