@@ -37,6 +37,11 @@ pub fn random_id(prefix: &str) -> String {
     id
 }
 
+/// Returns a random salt, with which a request shares no cached prefix.
+pub fn random_salt() -> u64 {
+    RandomState::new().hash_one(0_u8)
+}
+
 /// Returns the number of seconds since 1970.
 pub fn unix_seconds() -> u64 {
     // The clock of a machine can be set before 1970, where there is no such number.
