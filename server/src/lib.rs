@@ -15,5 +15,6 @@
 pub mod engine;
 pub mod error;
 pub mod models;
+pub mod protocol;
 pub mod reply;
 pub mod scheduler;

@@ -55,6 +55,8 @@ pub struct ChatPrompt {
     pub tools: Option<Tools>,
     /// The calls that the model may make.
     pub tool_choice: ToolChoice,
+    /// The number of calls that one reply may have.
+    pub call_limit: CallLimit,
     /// The reasoning that the client has asked for.
     pub reasoning: ReasoningFields,
     /// Further variables of the template (`chat_template_kwargs`).
@@ -101,6 +103,16 @@ pub enum ToolChoice {
     Required,
     /// A call of the function with this name.
     Function(String),
+}
+
+/// The number of calls that one reply may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CallLimit {
+    /// Any number (`parallel_tool_calls`).
+    #[default]
+    Many,
+    /// At most one. The reply ends after it.
+    One,
 }
 
 /// The reasoning that the client has asked for. A template that knows no such switch ignores it.

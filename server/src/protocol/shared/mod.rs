@@ -1,0 +1,25 @@
+//! Pieces that several protocols use: lenient JSON, texts in parts, server-sent events, ids.
+
+mod body;
+mod content;
+mod format;
+mod history;
+mod id;
+mod ranges;
+mod refused;
+mod sampling;
+mod sse;
+mod texts;
+mod whole;
+
+pub use body::Body;
+pub use content::{Content, Joint, TextPart};
+pub use format::{FormatRequest, NamedSchema, ResponseFormat, StructuredOutputs};
+pub use history::{call_arguments, name_answers};
+pub use id::{random_id, random_salt, unix_seconds};
+pub use ranges::{number_in, whole_in};
+pub use refused::{Refused, Unless};
+pub use sampling::{REFUSED_SAMPLING, SamplingRequest};
+pub use sse::{SseEvent, sse_response};
+pub use texts::Texts;
+pub use whole::Whole;
