@@ -4,7 +4,11 @@
 //! their own form.
 
 mod event;
+mod prompt;
+mod reader;
 mod request;
+mod sampling;
+mod start;
 
 pub use event::{
     FinishReason, ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, ReplyTimes, TokenText,
@@ -13,3 +17,4 @@ pub use request::{
     CallLimit, ChatMessage, ChatPrompt, MessageCall, ReasoningFields, ReplyPrompt, ReplyRequest,
     SamplingFields, ToolChoice,
 };
+pub use start::{Replies, prompt_tokens, render, start};
