@@ -4,4 +4,12 @@
 //! Each protocol has a function `routes` that returns its endpoints, the shape of its errors and
 //! the documentation of its paths.
 
+pub mod native;
 pub mod shared;
+
+use crate::http::surface::ProtocolSurface;
+
+/// Returns the surfaces of all protocols.
+pub fn surfaces() -> Vec<ProtocolSurface> {
+    vec![native::surface()]
+}
