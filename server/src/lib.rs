@@ -16,6 +16,7 @@ pub mod engine;
 pub mod error;
 pub mod http;
 pub mod models;
+pub mod page;
 pub mod protocol;
 pub mod reply;
 pub mod scheduler;
