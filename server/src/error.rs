@@ -117,6 +117,7 @@ impl From<GenerationError> for RequestError {
         let kind = match &error {
             GenerationError::Sequence(_) | GenerationError::Lost(_) => ErrorKind::Internal,
             GenerationError::Unsupported(_) => ErrorKind::Invalid,
+            GenerationError::Refused(refused) => return RequestError::from(refused.clone()),
         };
         RequestError::new(kind, error.to_string())
     }

@@ -102,6 +102,9 @@ pub enum GenerationError {
     /// The device has failed.
     #[error("the device has failed: {0}")]
     Lost(String),
+    /// The request was refused before any work was done.
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
 }
 
 /// The reason why a request was refused before it took a slot.
@@ -116,7 +119,8 @@ pub enum SubmitError {
         /// An estimate of the time until there is space.
         retry_after: Duration,
     },
-    /// The prompt has as many tokens as the context has positions, or more.
+    /// The prompt has as many tokens as the context has positions, or more. Where the cache is
+    /// smaller than the context, its size counts.
     #[error(
         "the prompt has {prompt} tokens, and the context has {ctx} positions; shorten the prompt"
     )]

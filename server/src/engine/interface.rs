@@ -1,0 +1,207 @@
+//! The interface between the scheduler and the engine that computes tokens.
+
+use thiserror::Error;
+use warpwright_engine::{LogProbabilities, Sampling};
+use warpwright_model::Matcher;
+
+/// The id of a sequence in an engine. An engine never uses an id twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SequenceKey(pub u64);
+
+/// The sizes of an engine, which do not change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EngineLimits {
+    /// The maximum number of sequences at a time.
+    pub sequences: u32,
+    /// The maximum number of positions of a sequence.
+    pub ctx: u32,
+    /// The maximum number of tokens in a step, over all sequences.
+    pub tokens_per_step: u32,
+    /// The number of pages of the cache.
+    pub pages: u32,
+    /// The number of positions per page.
+    pub page_len: u32,
+    /// The size of the vocabulary.
+    pub vocab: u32,
+    /// The maximum number of best log-probabilities per token.
+    pub logprobs: u32,
+}
+
+/// The pages of an engine's cache, by their use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PageCounts {
+    /// Pages that sequences use.
+    pub used: u32,
+    /// Pages without a sequence that are kept for later prompts with the same prefix. They are
+    /// freed when pages are needed.
+    pub kept: u32,
+    /// Pages that contain nothing.
+    pub free: u32,
+}
+
+/// The beginning of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceStart<'a> {
+    /// The tokens of its prompt. They are not processed by joining; they only serve to find a
+    /// prefix in the cache.
+    pub prompt: &'a [u32],
+    /// A number that cached prefixes must share. Requests with different API keys have different
+    /// salts.
+    pub salt: u64,
+    /// The parameters by which tokens are chosen.
+    pub sampling: &'a Sampling,
+    /// The name of a loaded adapter, or `None`.
+    pub adapter: Option<&'a str>,
+}
+
+/// A sequence that has joined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Joined {
+    /// The id of the sequence.
+    pub key: SequenceKey,
+    /// The number of first tokens of the prompt whose keys and values were in the cache. It is less
+    /// than the length of the prompt, because the last token must be processed.
+    pub cached: u32,
+}
+
+/// The results that a step returns for a sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// Nothing: the step processes a part of a prompt that is not the last one.
+    Nothing,
+    /// The next token after the given ones.
+    Next,
+    /// The log-probabilities of the token that follows each given one.
+    Scored {
+        /// The number of best tokens per position.
+        best: u32,
+        /// The token after the last given one, if the next step will be given it. Otherwise, the
+        /// next token is returned as for [`Next`](Wanted::Next).
+        following: Option<u32>,
+    },
+}
+
+impl Wanted {
+    /// Returns true if the next token is returned.
+    pub fn chooses(self) -> bool {
+        match self {
+            Wanted::Nothing => false,
+            Wanted::Next => true,
+            Wanted::Scored { following, .. } => following.is_none(),
+        }
+    }
+}
+
+/// The work of a sequence in a step.
+pub struct StepWork<'a> {
+    /// The sequence.
+    pub key: SequenceKey,
+    /// The next tokens of the sequence, at least one.
+    pub tokens: &'a [u32],
+    /// The results to return.
+    pub wanted: Wanted,
+    /// The grammar of the next token, or `None`. The engine advances it by the chosen token.
+    pub matcher: Option<&'a mut Matcher>,
+}
+
+/// A chosen token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChosenToken {
+    /// The id of the token.
+    pub token: u32,
+    /// The log-probabilities at its position, if the sequence's sampling parameters ask for them.
+    pub probabilities: Option<LogProbabilities>,
+}
+
+/// The results of a step for one sequence.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Stepped {
+    /// The next token, if it was wanted.
+    pub next: Option<ChosenToken>,
+    /// The log-probabilities of the given tokens but the first, and of the following token if there
+    /// is one, for [`Wanted::Scored`].
+    pub scored: Vec<LogProbabilities>,
+}
+
+/// An error of an engine.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The cache has too few pages. No sequence has advanced.
+    #[error("the cache has no free page: {needed} more needed, {free} free")]
+    NoPages {
+        /// The number of pages that are missing.
+        needed: u32,
+        /// The number of pages that are free or kept.
+        free: u32,
+    },
+    /// One sequence cannot go on, for example because a logit is not finite. The others have not
+    /// advanced, and can be stepped again without it.
+    #[error("{reason}")]
+    Sequence {
+        /// The sequence.
+        key: SequenceKey,
+        /// The reason, as a sentence.
+        reason: String,
+    },
+    /// The engine does not have an ability that was asked for.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The device has failed. The engine cannot be used any more.
+    #[error("the device has failed: {0}")]
+    Lost(String),
+}
+
+/// Computes the tokens of several sequences.
+///
+/// All methods block until their results are there. After [`EngineError::Lost`], every method
+/// returns that error again.
+pub trait Engine: Send {
+    /// Returns the sizes of the engine.
+    fn limits(&self) -> EngineLimits;
+
+    /// Returns the tokens that end texts.
+    fn stop(&self) -> &[u32];
+
+    /// Returns the use of the cache's pages.
+    fn pages(&self) -> PageCounts;
+
+    /// Adds a sequence. The longest cached prefix of its prompt becomes its first tokens.
+    ///
+    /// # Errors
+    /// Returns [`EngineError::Unsupported`] if the engine has no adapter with the given name, or
+    /// [`EngineError::Lost`].
+    ///
+    /// # Panics
+    /// Panics if the engine already has the maximum number of sequences.
+    fn join(&mut self, start: &SequenceStart<'_>) -> Result<Joined, EngineError>;
+
+    /// Removes a sequence. Its full pages are kept for later prompts while there is space.
+    fn leave(&mut self, key: SequenceKey);
+
+    /// Processes the given tokens of some sequences in one step. The results are in the order of
+    /// `work`.
+    ///
+    /// # Errors
+    /// Returns any [`EngineError`]. After all but [`EngineError::Lost`], no sequence and no grammar
+    /// has advanced.
+    fn step(&mut self, work: &mut [StepWork<'_>]) -> Result<Vec<Stepped>, EngineError>;
+
+    /// Generates up to `steps` tokens of each sequence, which is given with its next token. A
+    /// sequence ends early after a token that ends texts, which is the last one returned.
+    ///
+    /// # Errors
+    /// Returns the errors of [`step`](Engine::step).
+    fn decode(
+        &mut self,
+        work: &[(SequenceKey, u32)],
+        steps: u32,
+    ) -> Result<Vec<Vec<ChosenToken>>, EngineError>;
+
+    /// Returns the mean of the hidden states of each text's tokens after the last norm, scaled to
+    /// length 1.
+    ///
+    /// # Errors
+    /// Returns [`EngineError::Unsupported`] if the engine cannot compute embeddings.
+    fn embed(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, EngineError>;
+}

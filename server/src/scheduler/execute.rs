@@ -1,0 +1,59 @@
+//! The execution of a planned step.
+
+use std::mem;
+
+use super::plan::StepPlan;
+use super::sequence::RunningSequence;
+use crate::engine::{ChosenToken, Engine, EngineError, SequenceKey, StepWork, Stepped};
+
+/// The results of a step.
+pub(super) enum StepResults {
+    /// Those of [`Engine::step`], in the order of the planned rows.
+    Stepped(Vec<Stepped>),
+    /// Those of [`Engine::decode`], in the order of the running sequences.
+    Decoded(Vec<Vec<ChosenToken>>),
+}
+
+/// Executes a planned step of the running sequences. After an error, they have not changed.
+pub(super) fn execute(
+    engine: &mut dyn Engine,
+    running: &mut [RunningSequence],
+    plan: &StepPlan,
+) -> Result<StepResults, EngineError> {
+    let rows = match plan {
+        StepPlan::Idle => return Ok(StepResults::Stepped(vec![])),
+        StepPlan::Decode { steps } => {
+            let work: Vec<(SequenceKey, u32)> = running
+                .iter()
+                .map(|sequence| (sequence.key, sequence.request.tokens[sequence.processed]))
+                .collect();
+            return Ok(StepResults::Decoded(engine.decode(&work, *steps)?));
+        }
+        StepPlan::Step(rows) => rows,
+    };
+
+    let mut work = vec![];
+    let mut rest = running;
+    let mut first = 0;
+    for row in rows {
+        // Splitting the list gives each row its own reference to its sequence.
+        let (before, after) = mem::take(&mut rest).split_at_mut(row.index + 1 - first);
+        let sequence = before.last_mut().expect("planned rows are ordered");
+        rest = after;
+        first = row.index + 1;
+
+        let end = sequence.processed + row.tokens;
+        let request = &mut sequence.request;
+        let matcher = request
+            .grammar
+            .as_deref_mut()
+            .filter(|_| row.wanted.chooses());
+        work.push(StepWork {
+            key: sequence.key,
+            tokens: &request.tokens[sequence.processed..end],
+            wanted: row.wanted,
+            matcher,
+        });
+    }
+    Ok(StepResults::Stepped(engine.step(&mut work)?))
+}

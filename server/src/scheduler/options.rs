@@ -1,0 +1,31 @@
+//! The options of a scheduler.
+
+/// The options of a scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulerOptions {
+    /// The maximum number of requests that wait for a slot. A request is refused if as many wait or
+    /// run as the engine has slots and the queue has places.
+    pub queue: usize,
+    /// The maximum number of tokens in a step that continues texts, over all sequences. A step of
+    /// prompts only has as many as the engine can process.
+    pub tokens_per_step: u32,
+    /// The maximum number of decode steps per launch while no request waits.
+    pub steps_per_launch: u32,
+    /// The length of prompt chunks in deterministic mode, or `None`.
+    ///
+    /// In deterministic mode, chunks end at multiples of this length whatever other sequences do,
+    /// prompts and single tokens are processed in separate steps, and an evicted sequence repeats
+    /// the steps that it took at first.
+    pub exact_chunk: Option<u32>,
+}
+
+impl Default for SchedulerOptions {
+    fn default() -> SchedulerOptions {
+        SchedulerOptions {
+            queue: 256,
+            tokens_per_step: 1024,
+            steps_per_launch: 8,
+            exact_chunk: None,
+        }
+    }
+}
