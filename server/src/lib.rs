@@ -15,6 +15,7 @@
 pub mod engine;
 pub mod error;
 pub mod http;
+pub mod id;
 pub mod models;
 pub mod page;
 pub mod protocol;

@@ -117,7 +117,8 @@ impl<'a> ReplyPrinter<'a> {
     /// line.
     fn part(&mut self, part: ReplyPart) -> Result<(), Failure> {
         let shown = match part {
-            ReplyPart::Text(text) => {
+            // The parser does not separate thoughts from text.
+            ReplyPart::Text(text) | ReplyPart::Reasoning(text) => {
                 self.parts.content.push_str(&text);
                 text
             }

@@ -110,6 +110,27 @@ impl ChatTemplate {
         CallStream::new(self.formats(), tools, foreign, prompt)
     }
 
+    /// Returns a reader of the reply to a conversation that separates thoughts from text, and finds
+    /// calls if there are tools. The other arguments are those of [`calls`](ChatTemplate::calls).
+    ///
+    /// The text of the reply must contain the control tokens that
+    /// [`shows_in_reply`](ChatTemplate::shows_in_reply) accepts.
+    pub fn reply<'a>(
+        &'a self,
+        tools: Option<&'a Tools>,
+        conversation: &Conversation,
+        prompt: &str,
+    ) -> CallStream<'a> {
+        let foreign = ForeignText::new(&conversation.messages, conversation.tools.as_ref());
+        CallStream::with_thoughts(self.formats(), tools, foreign, prompt)
+    }
+
+    /// Returns true if a control token belongs in the text that [`reply`](ChatTemplate::reply)
+    /// reads, because it may mark a thought, or a call if there are tools.
+    pub fn shows_in_reply(&self, tools: Option<&Tools>, spelling: &str) -> bool {
+        self.formats().has_thought_token(spelling) || tools.is_some() && self.shows_token(spelling)
+    }
+
     /// Returns true if the text of a conversation depends on its tools.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod reader;
 mod request;
 mod sampling;
 mod start;
+mod tokens;
 
 pub use event::{
     FinishReason, ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, ReplyTimes, TokenText,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
+use warpwright_model::StopStrings;
 
 use super::event::{ReplyEvent, ReplyPart};
-use super::prompt::{self, PreparedPrompt};
+use super::prompt::{self, PreparedPrompt, RenderedChat};
 use super::reader::{ReplyReader, ReplyReaderOptions};
-use super::request::{ChatPrompt, ReplyPrompt, ReplyRequest};
+use super::request::{CallLimit, ChatPrompt, ReplyPrompt, ReplyRequest};
 use super::sampling;
 use crate::error::{ErrorKind, RequestError};
 use crate::models::ServedModel;
@@ -91,6 +92,7 @@ struct PreparedReply {
     request: ReplyRequest,
     prompt: PreparedPrompt,
     sampling: warpwright_engine::Sampling,
+    stops: StopStrings,
 }
 
 impl PreparedReply {
@@ -98,10 +100,13 @@ impl PreparedReply {
         let prompt = std::mem::replace(&mut request.prompt, ReplyPrompt::Tokens(vec![]));
         let prompt = PreparedPrompt::new(model, prompt)?;
         let sampling = sampling::over(&model.defaults, &request.sampling, request.logprobs);
+        let stops = StopStrings::new(std::mem::take(&mut request.stop))
+            .map_err(|error| RequestError::invalid("stop", error.to_string()))?;
         Ok(PreparedReply {
             request,
             prompt,
             sampling,
+            stops,
         })
     }
 
@@ -133,9 +138,23 @@ async fn read(
     mut generation: Generation,
     sender: mpsc::UnboundedSender<ReplyEvent>,
 ) {
-    let mut reader = ReplyReader::new(&ReplyReaderOptions {
+    let PreparedReply {
+        request,
+        prompt,
+        stops,
+        ..
+    } = &*prepared;
+    let chat = prompt.chat.as_ref();
+    let shows = |spelling: &str| chat.is_some_and(|chat| chat.shows(spelling));
+    let mut reader = ReplyReader::new(ReplyReaderOptions {
         tokenizer: &model.tokenizer,
-        prompt_tokens: prepared.prompt.tokens.len() as u32,
+        prompt: &prompt.tokens,
+        stops,
+        logprobs: request.logprobs,
+        prompt_logprobs: request.prompt_logprobs,
+        calls: chat.map(RenderedChat::reader),
+        call_limit: chat.map_or(CallLimit::Many, |chat| chat.call_limit),
+        shows: &shows,
     });
     loop {
         let event = tokio::select! {

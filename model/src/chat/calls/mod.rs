@@ -4,7 +4,8 @@
 //! calls of earlier turns in that format:
 //!
 //! - `probe` finds the format of a template, and `syntax` has a row for each format.
-//! - `stream` reads a reply while it arrives.
+//! - `stream` reads a reply while it arrives. It also separates thoughts from text: `thoughts` has
+//!   their marks, and `spacing` removes the white space around them.
 //! - `body` (JSON), `python`, `marked` and `elements` (tags) read the text of calls.
 //! - `readings` decides between several readings of a text with tags, and `foreign` has the text of
 //!   the conversation that it needs for that.
@@ -23,13 +24,15 @@ mod marked;
 mod probe;
 mod python;
 mod readings;
+mod spacing;
 pub(super) mod stream;
 mod syntax;
+mod thoughts;
 mod tools;
 
-pub use call::ToolCall;
+pub use call::{ReplyPart, ToolCall};
 pub(super) use foreign::ForeignText;
 pub(super) use probe::formats;
-pub use stream::{CallStream, ReplyEnd, ReplyPart};
+pub use stream::{CallStream, ReplyEnd};
 pub(super) use syntax::CallFormats;
 pub use tools::Tools;

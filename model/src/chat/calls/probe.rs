@@ -10,11 +10,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::call::ToolCall;
+use super::call::{ReplyPart, ToolCall};
 use super::foreign::ForeignText;
 use super::readings;
-use super::stream::{CallStream, ReplyEnd, ReplyPart};
+use super::stream::{CallStream, ReplyEnd};
 use super::syntax::{CallBody, CallFormats, CallsEnd, CallsPlace, SYNTAXES, Syntax};
+use super::thoughts;
 use super::tools::Tools;
 use crate::chat::renderer::{Conversation, Renderer, Then};
 use crate::chat::value::Serde;
@@ -27,9 +28,15 @@ pub(crate) fn formats(template: &Renderer, source: &str) -> CallFormats {
     let probe = Probe::new(template);
     let syntaxes = probe.syntaxes(source);
     let separators = probe.separators(&syntaxes);
+    let quiet = syntaxes.iter().filter_map(|syntax| syntax.quiet);
+    let thoughts = thoughts::marks(source, &quiet.collect::<Vec<_>>());
+    let answers = thoughts.iter().flat_map(|marks| marks.answers);
+    let answers = answers.filter(|[open, _]| source.contains(open)).copied();
     CallFormats {
         syntaxes,
         separators,
+        answers: answers.collect(),
+        thoughts,
     }
 }
 
@@ -254,7 +261,7 @@ fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option
         };
         let formats = CallFormats {
             syntaxes: vec![syntax],
-            separators: vec![],
+            ..CallFormats::default()
         };
         let mut stream = CallStream::new(&formats, tools, ForeignText::default(), "");
         let mut parts = stream.push(without_end(written, syntax));
@@ -263,7 +270,7 @@ fn reads(written: &str, arguments: &Map<String, Value>, tools: &Tools) -> Option
             .into_iter()
             .filter_map(|part| match part {
                 ReplyPart::Call(call) => Some(call),
-                ReplyPart::Text(_) | ReplyPart::NoCall { .. } => None,
+                ReplyPart::Text(_) | ReplyPart::Reasoning(_) | ReplyPart::NoCall { .. } => None,
             })
             .collect();
         wanted(&calls).then_some((at, syntax))

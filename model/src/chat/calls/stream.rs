@@ -8,32 +8,20 @@
 //! A mark that does not start a call is reported, and the rest of the reply is text. The rest may
 //! belong to a value, so it is not searched for calls. Calls between `<think>` and `</think>` are
 //! text too, because the model only considers them.
+//!
+//! The reader can also separate the thoughts at the start of a reply from its text. White space
+//! around their marks, and between text and calls, then belongs to neither.
 
-use super::call::ToolCall;
+use super::call::{ReplyPart, ToolCall};
 use super::context::ReadContext;
 use super::cursor::{CallFault, Cursor, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, named, wrong};
 use super::elements::Elements;
 use super::foreign::ForeignText;
 use super::readings;
-use super::syntax::{CallBody, CallFormats, CallsEnd, CallsPlace, Syntax};
-use super::tools::Tools;
-
-/// A part of a reply, as [`CallStream`] returns it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReplyPart {
-    /// Text that is not a call.
-    Text(String),
-    /// A call.
-    Call(ToolCall),
-    /// A problem: the following text starts with a mark of calls but is not a call. It follows as
-    /// [`ReplyPart::Text`].
-    NoCall {
-        /// The mark.
-        mark: &'static str,
-        /// The reason, as a clause such as "it is not closed".
-        problem: String,
-    },
-}
+use super::spacing::Spacing;
+use super::syntax::{CallBody, CallFormats, CallsEnd, CallsPlace, Syntax, messages_only};
+use super::thoughts::ThoughtMarks;
+use super::tools::{NO_TOOLS, Tools};
 
 /// The way in which a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +34,8 @@ pub enum ReplyEnd {
 }
 
 /// A reader of a reply that arrives in pieces, from
-/// [`ChatTemplate::calls`](crate::chat::ChatTemplate::calls).
+/// [`ChatTemplate::calls`](crate::chat::ChatTemplate::calls) or
+/// [`ChatTemplate::reply`](crate::chat::ChatTemplate::reply).
 ///
 /// The parts do not depend on how the reply is divided, except for the division of text.
 #[derive(Debug)]
@@ -66,6 +55,23 @@ pub struct CallStream<'a> {
     searched: usize,
     /// The text of the current thought.
     thought: String,
+    thoughts: Thoughts<'a>,
+    /// The mark that ends the answer after a thought, if the answer began with a mark.
+    answer_end: Option<&'static str>,
+}
+
+/// The treatment of thoughts.
+#[derive(Debug)]
+enum Thoughts<'a> {
+    /// They are text, with their marks.
+    Text,
+    /// They are separate parts without their marks.
+    Separate {
+        marks: &'a [&'static ThoughtMarks],
+        /// The marks around answers that the template contains.
+        answers: &'a [[&'static str; 2]],
+        spacing: Spacing,
+    },
 }
 
 /// The part of a reply that has arrived.
@@ -82,19 +88,30 @@ enum State {
     Text,
     /// Text without calls, up to this mark.
     Quiet(&'static str),
+    /// In a thought that is a separate part.
+    Thought(&'static ThoughtMarks),
+    /// After a thought, where the mark of an answer may follow.
+    Answer(&'static ThoughtMarks),
     /// In a call. Its opening mark is still in `held`.
     Call(&'static Syntax),
     /// After a mark that does not start a call. Everything is text.
     Rest,
     /// Before the header of a message of gpt-oss.
     Header,
-    /// In a message of gpt-oss, with the text to add at its end.
-    Message(&'static str),
+    /// In a message of gpt-oss.
+    Message(MessageKind),
     /// In a call of gpt-oss, after its header.
     Recipient,
 }
 
-/// The marks around a thought.
+/// The kind of a message of gpt-oss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MessageKind {
+    Text,
+    Thought,
+}
+
+/// The marks around a thought that is text.
 const THINK: [&str; 2] = ["<think>", "</think>"];
 
 /// The tokens that end a message of gpt-oss.
@@ -111,25 +128,16 @@ impl<'a> CallStream<'a> {
         foreign: ForeignText,
         prompt: &str,
     ) -> CallStream<'a> {
-        let CallFormats {
-            syntaxes,
-            separators,
-        } = formats;
-        let harmony = syntaxes
-            .iter()
-            .any(|syntax| matches!(syntax.body, CallBody::Harmony));
-        let state = if prompt.trim_end().ends_with(THINK[0]) {
-            State::Quiet(THINK[1])
-        } else if harmony && prompt.ends_with("<|message|>") {
-            State::Message("")
-        } else if harmony {
-            State::Header
-        } else {
-            State::Text
+        let is_in_thought = prompt.trim_end().ends_with(THINK[0]);
+        let state = match initial(&formats.syntaxes, prompt) {
+            None if is_in_thought => State::Quiet(THINK[1]),
+            None => State::Text,
+            // These messages have their own form of thoughts.
+            Some(state) => state,
         };
         CallStream {
-            syntaxes,
-            separators,
+            syntaxes: &formats.syntaxes,
+            separators: &formats.separators,
             tools,
             foreign,
             state,
@@ -138,13 +146,79 @@ impl<'a> CallStream<'a> {
             next_look: 0,
             searched: 0,
             thought: String::new(),
+            thoughts: Thoughts::Text,
+            answer_end: None,
+        }
+    }
+
+    /// Returns a reader that separates thoughts from text. Without tools, it finds no calls.
+    pub(crate) fn with_thoughts(
+        formats: &'a CallFormats,
+        tools: Option<&'a Tools>,
+        foreign: ForeignText,
+        prompt: &str,
+    ) -> CallStream<'a> {
+        let syntaxes = match tools {
+            Some(_) => &formats.syntaxes[..],
+            None => messages_only(&formats.syntaxes),
+        };
+        let opened = |marks: &&&ThoughtMarks| prompt.trim_end().ends_with(marks.open);
+        let opened = formats.thoughts.iter().find(opened);
+        let thought = opened.map_or(State::Text, |marks| State::Thought(marks));
+        let state = initial(syntaxes, prompt).unwrap_or(thought);
+        let thoughts = Thoughts::Separate {
+            marks: &formats.thoughts,
+            answers: &formats.answers,
+            spacing: Spacing::new(),
+        };
+        CallStream {
+            syntaxes,
+            state,
+            thoughts,
+            ..CallStream::new(formats, tools.unwrap_or(&NO_TOOLS), foreign, prompt)
         }
     }
 
     /// Adds a piece of the reply and returns the parts that are certain after it.
     pub fn push(&mut self, text: &str) -> Vec<ReplyPart> {
         self.held.push_str(text);
-        self.steps()
+        let parts = self.steps();
+        self.spaced(parts)
+    }
+
+    /// Returns the number of bytes of the reply that have arrived and belong to no returned part
+    /// yet.
+    pub fn held(&self) -> usize {
+        let spaces = match &self.thoughts {
+            Thoughts::Text => 0,
+            Thoughts::Separate { spacing, .. } => spacing.held(),
+        };
+        self.held.len() + spaces
+    }
+
+    /// Returns true if the text that arrives next belongs to a thought, as far as is known.
+    pub fn is_in_thought(&self) -> bool {
+        match self.state {
+            State::Quiet(_) | State::Thought(_) | State::Message(MessageKind::Thought) => true,
+            State::Text
+            | State::Answer(_)
+            | State::Call(_)
+            | State::Rest
+            | State::Header
+            | State::Message(MessageKind::Text)
+            | State::Recipient => false,
+        }
+    }
+
+    /// Removes white space around marks, if thoughts are separate.
+    fn spaced(&mut self, parts: Vec<ReplyPart>) -> Vec<ReplyPart> {
+        match &mut self.thoughts {
+            Thoughts::Text => parts,
+            Thoughts::Separate { spacing, .. } => parts
+                .into_iter()
+                .flat_map(|part| spacing.add(part))
+                .collect(),
+        }
     }
 
     /// Returns all parts that are certain.
@@ -158,14 +232,25 @@ impl<'a> CallStream<'a> {
 
     /// Ends the reply and returns the remaining parts.
     pub fn finish(mut self, end: ReplyEnd) -> Vec<ReplyPart> {
+        let parts = self.last_parts(end);
+        let mut parts = self.spaced(parts);
+        if let Thoughts::Separate { spacing, .. } = self.thoughts {
+            parts.extend(spacing.finish());
+        }
+        parts
+    }
+
+    fn last_parts(&mut self, end: ReplyEnd) -> Vec<ReplyPart> {
         let mut parts = vec![];
         loop {
             match self.state {
-                State::Text | State::Rest | State::Message(_) => {
-                    parts.extend(text(std::mem::take(&mut self.held)));
-                    if let State::Message(after) = self.state {
-                        parts.extend(text(after.to_owned()));
-                    }
+                State::Text | State::Rest => {
+                    parts.extend(self.take(self.held.len()).unwrap_or_default());
+                    return parts;
+                }
+                State::Message(kind) => {
+                    parts.extend(self.take_message(kind, self.held.len()));
+                    parts.extend(self.message_end(kind));
                     return parts;
                 }
                 State::Header => {
@@ -175,19 +260,15 @@ impl<'a> CallStream<'a> {
                 }
                 State::Quiet(_) => {
                     parts.extend(self.take(self.held.len()).unwrap_or_default());
-                    let considered = self.syntaxes.iter().find(|syntax| {
-                        syntax.place == CallsPlace::Anywhere && self.thought.contains(syntax.opens)
-                    });
-                    if let Some(syntax) = considered {
-                        let problem = "it is in a thought that does not end".to_owned();
-                        parts.push(ReplyPart::NoCall {
-                            mark: syntax.opens,
-                            problem,
-                        });
-                    }
-
+                    parts.extend(self.considered_call());
                     return parts;
                 }
+                State::Thought(_) => {
+                    parts.extend(self.take_thought(self.held.len()));
+                    parts.extend(self.considered_call());
+                    return parts;
+                }
+                State::Answer(_) => self.state = State::Text,
                 State::Call(syntax) => match self.last_call(syntax, end) {
                     Ok((calls, bytes)) => parts.extend(self.accept(calls, bytes)),
                     Err(fault) => parts.extend(self.reject(syntax, fault)),
@@ -201,21 +282,49 @@ impl<'a> CallStream<'a> {
         }
     }
 
+    /// Returns the problem of a thought that does not end and contains the mark of a call.
+    fn considered_call(&self) -> Option<ReplyPart> {
+        let considered = self.syntaxes.iter().find(|syntax| {
+            syntax.place == CallsPlace::Anywhere && self.thought.contains(syntax.opens)
+        });
+        let problem = "it is in a thought that does not end".to_owned();
+        considered.map(|syntax| ReplyPart::NoCall {
+            mark: syntax.opens,
+            problem,
+        })
+    }
+
     /// Advances by one part. Returns `None` if that takes more text.
     fn step(&mut self) -> Option<Vec<ReplyPart>> {
         match self.state {
             State::Text => self.text(),
             State::Rest => self.take(self.held.len()),
             State::Quiet(close) => self.quiet(close),
+            State::Thought(marks) => self.thought(marks),
+            State::Answer(marks) => self.answer(marks),
             State::Call(syntax) => self.call(syntax),
             State::Header => self.header(),
-            State::Message(after) => self.message(after),
+            State::Message(kind) => self.message(kind),
             State::Recipient => self.recipient(),
         }
     }
 
     /// Returns text up to a mark.
     fn text(&mut self) -> Option<Vec<ReplyPart>> {
+        if let Some((at, marks)) = self.opened_thought() {
+            self.held.drain(..at + marks.open.len());
+            self.thought.clear();
+            self.state = State::Thought(marks);
+            return Some(vec![]);
+        }
+
+        // A longer mark of a thought may begin with another mark.
+        let next = self.held.trim_start();
+        let may_open = |marks: &&ThoughtMarks| marks.open.starts_with(next);
+        if !next.is_empty() && self.thought_marks().iter().any(|marks| may_open(marks)) {
+            return None;
+        }
+
         let opened = self
             .syntaxes
             .iter()
@@ -225,6 +334,19 @@ impl<'a> CallStream<'a> {
             .quiet_marks()
             .filter_map(|[open, close]| Some((self.held.find(open)?, open, close)));
         let quiet = quiet.min_by_key(|(at, _, _)| *at);
+        let answer_end = self
+            .answer_end
+            .and_then(|end| Some((self.held.find(end)?, end)));
+        if let Some((at, end)) = answer_end
+            && opened.is_none_or(|(call, _)| at < call)
+            && quiet.is_none_or(|(quiet, _, _)| at < quiet)
+        {
+            let parts = self.take(at).unwrap_or_default();
+            self.held.drain(..end.len());
+            self.answer_end = None;
+            return Some(parts);
+        }
+
         if let Some((at, open, close)) =
             quiet.filter(|(at, _, _)| opened.is_none_or(|(call, _)| *at < call))
         {
@@ -250,7 +372,9 @@ impl<'a> CallStream<'a> {
             .filter(|syntax| syntax.place == CallsPlace::Anywhere);
         let marks = calls
             .map(|syntax| syntax.opens)
-            .chain(self.quiet_marks().map(|[open, _]| open));
+            .chain(self.quiet_marks().map(|[open, _]| open))
+            .chain(self.answer_end)
+            .chain(self.thought_marks().iter().map(|marks| marks.open));
         let marks: Vec<&str> = marks.collect();
         self.take(self.held.len() - begun(&self.held, &marks))
     }
@@ -261,6 +385,89 @@ impl<'a> CallStream<'a> {
             .iter()
             .filter_map(|syntax| syntax.quiet)
             .chain([THINK])
+    }
+
+    /// Returns the marks of thoughts that are separate parts. Thoughts only come first in a reply,
+    /// because a later mark may belong to a text about marks.
+    fn thought_marks(&self) -> &'a [&'static ThoughtMarks] {
+        match &self.thoughts {
+            Thoughts::Separate { marks, .. } if self.at_start => marks,
+            Thoughts::Separate { .. } | Thoughts::Text => &[],
+        }
+    }
+
+    /// Returns the position of a mark that begins a thought, with the marks.
+    fn opened_thought(&self) -> Option<(usize, &'static ThoughtMarks)> {
+        let start = self.held.len() - self.held.trim_start().len();
+        let is_next = |marks: &&&ThoughtMarks| self.held[start..].starts_with(marks.open);
+        let found = self.thought_marks().iter().find(is_next);
+        found.map(|marks| (start, *marks))
+    }
+
+    /// Returns text of a thought, up to its closing mark.
+    fn thought(&mut self, marks: &'static ThoughtMarks) -> Option<Vec<ReplyPart>> {
+        // Some models repeat the mark with which the prompt ended.
+        if self.thought.trim().is_empty() {
+            let start = self.held.len() - self.held.trim_start().len();
+            let rest = &self.held[start..];
+            if rest.starts_with(marks.open) {
+                self.held.drain(..start + marks.open.len());
+            } else if marks.open.starts_with(rest) {
+                return None;
+            }
+        }
+
+        let Some(end) = self.held.find(marks.close) else {
+            let bytes = self.held.len() - begun(&self.held, &[marks.close]);
+            let parts = self.take_thought(bytes);
+            return (!parts.is_empty()).then_some(parts);
+        };
+
+        let mut parts = self.take_thought(end);
+        // Even an empty thought ends the white space in front of it.
+        parts.push(ReplyPart::Reasoning(String::new()));
+        self.held.drain(..marks.close.len());
+        self.state = State::Answer(marks);
+        Some(parts)
+    }
+
+    /// Removes the mark of an answer, if one follows a thought.
+    fn answer(&mut self, marks: &'static ThoughtMarks) -> Option<Vec<ReplyPart>> {
+        let answers = match &self.thoughts {
+            Thoughts::Text => &[],
+            Thoughts::Separate { answers, .. } => *answers,
+        };
+        let answers = marks
+            .answers
+            .iter()
+            .filter(|answer| answers.contains(answer));
+        let start = self.held.len() - self.held.trim_start().len();
+        let rest = &self.held[start..];
+        for [open, close] in answers {
+            if rest.starts_with(open) {
+                self.held.drain(..start + open.len());
+                self.answer_end = Some(close);
+                break;
+            }
+            if open.starts_with(rest) {
+                return None;
+            }
+        }
+
+        self.state = State::Text;
+        Some(vec![])
+    }
+
+    /// Removes the first `bytes` of the held text and returns them as a part of a thought.
+    fn take_thought(&mut self, bytes: usize) -> Vec<ReplyPart> {
+        let rest = self.held.split_off(bytes);
+        let taken = std::mem::replace(&mut self.held, rest);
+        self.thought.push_str(&taken);
+        if taken.is_empty() {
+            vec![]
+        } else {
+            vec![ReplyPart::Reasoning(taken)]
+        }
     }
 
     /// Returns the position at which a call in this format starts.
@@ -492,7 +699,7 @@ impl<'a> CallStream<'a> {
         let end = self.held.find("<|message|>");
         if !begins || end.is_none() && self.held.len() > HEADER {
             // The model wrote text without a header.
-            self.state = State::Message("");
+            self.state = State::Message(MessageKind::Text);
             return Some(vec![]);
         }
 
@@ -504,32 +711,56 @@ impl<'a> CallStream<'a> {
         }
 
         self.held.drain(..header.len() + "<|message|>".len());
-        let thought = header_value(&header, "<|channel|>") == Some("analysis");
-        self.state = State::Message(if thought { "</think>\n" } else { "" });
-        Some(text(if thought {
-            THINK[0].to_owned()
-        } else {
-            String::new()
-        }))
+        if header_value(&header, "<|channel|>") != Some("analysis") {
+            self.state = State::Message(MessageKind::Text);
+            return Some(vec![]);
+        }
+
+        self.state = State::Message(MessageKind::Thought);
+        self.thought.clear();
+        match self.thoughts {
+            Thoughts::Text => Some(text(THINK[0].to_owned())),
+            Thoughts::Separate { .. } => Some(vec![]),
+        }
     }
 
     /// Returns the text of a message of gpt-oss.
-    fn message(&mut self, after: &'static str) -> Option<Vec<ReplyPart>> {
+    fn message(&mut self, kind: MessageKind) -> Option<Vec<ReplyPart>> {
         let ends = MESSAGE_ENDS
             .iter()
             .filter_map(|mark| Some((self.held.find(mark)?, *mark)));
         let Some((at, mark)) = ends.min_by_key(|(at, _)| *at) else {
-            return self.take(self.held.len() - begun(&self.held, &MESSAGE_ENDS));
+            let bytes = self.held.len() - begun(&self.held, &MESSAGE_ENDS);
+            let parts = self.take_message(kind, bytes);
+            return (!parts.is_empty()).then_some(parts);
         };
 
-        let mut parts = self.take(at).unwrap_or_default();
-        parts.extend(text(after.to_owned()));
+        let mut parts = self.take_message(kind, at);
+        parts.extend(self.message_end(kind));
         if mark != "<|start|>" {
             self.held.drain(..mark.len());
         }
 
         self.state = State::Header;
         Some(parts)
+    }
+
+    /// Removes the first `bytes` of the held text and returns them as a part of a message.
+    fn take_message(&mut self, kind: MessageKind, bytes: usize) -> Vec<ReplyPart> {
+        match (kind, &self.thoughts) {
+            (MessageKind::Thought, Thoughts::Separate { .. }) => self.take_thought(bytes),
+            (MessageKind::Thought, Thoughts::Text) | (MessageKind::Text, _) => {
+                self.take(bytes).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Returns the text to add at the end of a message.
+    fn message_end(&self, kind: MessageKind) -> Vec<ReplyPart> {
+        match (kind, &self.thoughts) {
+            (MessageKind::Thought, Thoughts::Text) => text("</think>\n".to_owned()),
+            (MessageKind::Thought, Thoughts::Separate { .. }) | (MessageKind::Text, _) => vec![],
+        }
     }
 
     /// Reads a call of gpt-oss.
@@ -552,6 +783,9 @@ impl<'a> CallStream<'a> {
         let recipient = header_value(header, "to=").unwrap_or_default();
         if !is_whole(header, recipient) {
             return wrong("its header does not have the form of a call");
+        }
+        if self.tools.names().next().is_none() {
+            return wrong("there are no functions");
         }
         let Some(name) = recipient.strip_prefix("functions.") else {
             return wrong(format!("its recipient {recipient:?} is not a function"));
@@ -589,6 +823,20 @@ impl<'a> CallStream<'a> {
         let taken = std::mem::replace(&mut self.held, rest);
         self.at_start &= taken.trim().is_empty();
         (!taken.is_empty()).then(|| text(taken))
+    }
+}
+
+/// Returns the state before the reply of a format with messages, or `None` for other formats.
+fn initial(syntaxes: &[&'static Syntax], prompt: &str) -> Option<State> {
+    let harmony = syntaxes
+        .iter()
+        .any(|syntax| matches!(syntax.body, CallBody::Harmony));
+    if !harmony {
+        None
+    } else if prompt.ends_with("<|message|>") {
+        Some(State::Message(MessageKind::Text))
+    } else {
+        Some(State::Header)
     }
 }
 

@@ -6,6 +6,7 @@ use super::cursor::{Cursor, Parsed};
 use super::elements::{self, Elements};
 use super::marked::{self, MarkedFormat};
 use super::python;
+use super::thoughts::ThoughtMarks;
 
 /// A format of calls.
 #[derive(Debug)]
@@ -390,6 +391,32 @@ pub(crate) struct CallFormats {
     pub(crate) syntaxes: Vec<&'static Syntax>,
     /// The texts that the template writes between two values without quotes. See `readings`.
     pub(super) separators: Vec<String>,
+    /// The marks around thoughts.
+    pub(super) thoughts: Vec<&'static ThoughtMarks>,
+    /// The marks around answers after thoughts.
+    pub(super) answers: Vec<[&'static str; 2]>,
+}
+
+/// Gpt-oss writes all of its text in messages, so its format also counts without tools.
+static MESSAGES: [&Syntax; 1] = [&HARMONY];
+
+/// Returns the formats that matter for a reply without calls.
+pub(super) fn messages_only(syntaxes: &[&'static Syntax]) -> &'static [&'static Syntax] {
+    let writes_messages = |syntax: &&Syntax| matches!(syntax.body, CallBody::Harmony);
+    if syntaxes.iter().any(writes_messages) {
+        &MESSAGES
+    } else {
+        &[]
+    }
+}
+
+impl CallFormats {
+    /// Returns true if a control token belongs to a thought, or to the format of all messages.
+    pub(crate) fn has_thought_token(&self, spelling: &str) -> bool {
+        let is_of_message = |syntax: &&Syntax| syntax.tokens().any(|token| token == spelling);
+        self.thoughts.iter().any(|marks| marks.has_token(spelling))
+            || messages_only(&self.syntaxes).iter().any(is_of_message)
+    }
 }
 
 impl Syntax {

@@ -23,6 +23,9 @@ pub struct Tools {
     list: Vec<Map<String, Value>>,
 }
 
+/// An empty list.
+pub(super) static NO_TOOLS: Tools = Tools { list: vec![] };
+
 impl Tools {
     /// Reads `[{"type": "function", "function": {"name": .., "description": .., "parameters": JSON
     /// schema}}, ..]`.

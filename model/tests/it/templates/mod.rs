@@ -7,6 +7,7 @@ mod calls;
 mod compare;
 mod hostile;
 mod round_trip;
+mod thoughts;
 
 use compare::Outcome;
 

@@ -1,11 +1,11 @@
 //! Conversations: the chat template renders them.
 
-use warpwright_model::chat::{self, ChatTemplate, Conversation, Then, Tools};
+use warpwright_model::chat::{self, CallStream, ChatTemplate, Conversation, Then, Tools};
 
 use super::message;
 use crate::error::RequestError;
 use crate::models::ServedModel;
-use crate::reply::request::{ChatPrompt, ToolChoice};
+use crate::reply::request::{CallLimit, ChatPrompt, ToolChoice};
 
 /// A rendered conversation.
 pub(in crate::reply) struct RenderedChat {
@@ -16,6 +16,20 @@ pub(in crate::reply) struct RenderedChat {
     pub(in crate::reply) conversation: Conversation,
     /// The tools that the model may call.
     pub(in crate::reply) tools: Option<Tools>,
+    pub(in crate::reply) call_limit: CallLimit,
+}
+
+impl RenderedChat {
+    /// Returns a reader of thoughts, text and calls of the reply.
+    pub(in crate::reply) fn reader(&self) -> CallStream<'_> {
+        self.template
+            .reply(self.tools.as_ref(), &self.conversation, &self.text)
+    }
+
+    /// Returns true if a control token belongs to the text that the reader reads.
+    pub(in crate::reply) fn shows(&self, spelling: &str) -> bool {
+        self.template.shows_in_reply(self.tools.as_ref(), spelling)
+    }
 }
 
 /// Renders a conversation up to the point where the assistant continues.
@@ -65,5 +79,6 @@ pub(in crate::reply) fn render(
         template,
         conversation,
         tools,
+        call_limit: prompt.call_limit,
     })
 }

@@ -181,7 +181,7 @@ impl Writer {
                     arguments: call.arguments.into(),
                 }),
                 ReplyPart::NoCall { problem, .. } => found.problem = Some(problem),
-                ReplyPart::Text(_) => {}
+                ReplyPart::Text(_) | ReplyPart::Reasoning(_) => {}
             }
         }
 
