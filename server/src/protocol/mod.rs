@@ -1,10 +1,11 @@
 //! The protocols: JSON to [`ReplyRequest`](crate::reply::ReplyRequest)s, and
 //! [`ReplyEvent`](crate::reply::ReplyEvent)s to JSON and server-sent events.
 //!
-//! Each protocol has a function `routes` that returns its endpoints, the shape of its errors and
+//! Each protocol has a function `surface` that returns its endpoints, the shape of its errors and
 //! the documentation of its paths.
 
 pub mod native;
+pub mod openai;
 pub mod shared;
 
 use crate::http::surface::ProtocolSurface;
