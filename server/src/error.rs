@@ -19,10 +19,14 @@ pub enum ErrorKind {
     },
     /// The API key is missing or wrong: 401.
     Unauthorized,
+    /// A web page of another site sent the request, or the host name is not the server's: 403.
+    Forbidden,
     /// The path or the model does not exist: 404.
     NotFound,
     /// The path exists, but not with this method: 405.
     Method,
+    /// The body did not arrive in time: 408.
+    Timeout,
     /// The body is larger than the limit: 413.
     TooLarge,
     /// The queue is full: 429 with `Retry-After`.
@@ -36,6 +40,25 @@ pub enum ErrorKind {
     NotSupported,
     /// The model is being loaded, or the server shuts down: 503.
     Unavailable,
+}
+
+impl ErrorKind {
+    /// Returns the HTTP status code, which is the same in every protocol.
+    pub fn status(self) -> u16 {
+        match self {
+            ErrorKind::Invalid | ErrorKind::ContextExceeded { .. } => 400,
+            ErrorKind::Unauthorized => 401,
+            ErrorKind::Forbidden => 403,
+            ErrorKind::NotFound => 404,
+            ErrorKind::Method => 405,
+            ErrorKind::Timeout => 408,
+            ErrorKind::TooLarge => 413,
+            ErrorKind::QueueFull { .. } => 429,
+            ErrorKind::Internal => 500,
+            ErrorKind::NotSupported => 501,
+            ErrorKind::Unavailable => 503,
+        }
+    }
 }
 
 /// The error that a request is answered with.

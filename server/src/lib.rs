@@ -14,6 +14,7 @@
 
 pub mod engine;
 pub mod error;
+pub mod http;
 pub mod models;
 pub mod protocol;
 pub mod reply;

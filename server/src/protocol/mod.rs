@@ -4,4 +4,5 @@
 //! Each protocol has a function `routes` that returns its endpoints, the shape of its errors and
 //! the documentation of its paths.
 
+pub mod native;
 pub mod shared;
