@@ -6,3 +6,10 @@
 
 pub mod native;
 pub mod shared;
+
+use crate::http::surface::ProtocolSurface;
+
+/// Returns the surfaces of all protocols.
+pub fn surfaces() -> Vec<ProtocolSurface> {
+    vec![native::surface()]
+}

@@ -1,0 +1,127 @@
+//! A model whose files are open, but whose weights are not loaded.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use warpwright_engine::{GenerationConfig, Sampling};
+use warpwright_model::chat::{self, ChatTemplate};
+use warpwright_model::{GrammarCompiler, Model, Tokenizer, info};
+
+use super::served::{ModelDescription, ServedModel};
+use crate::scheduler::Scheduler;
+
+/// A model whose files are open: everything that requests need, except for the weights on a device.
+pub struct OpenedModel {
+    /// The files.
+    pub model: Model,
+    /// The tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Sentences about parts of the files that are ignored.
+    pub warnings: Vec<String>,
+    template: Option<Arc<ChatTemplate>>,
+    tool_template: Option<Arc<ChatTemplate>>,
+    grammars: GrammarCompiler,
+    defaults: Sampling,
+    description: ModelDescription,
+}
+
+impl OpenedModel {
+    /// Opens a GGUF file or a Hugging Face folder.
+    ///
+    /// # Errors
+    /// Returns the reason as a sentence if a file cannot be read or is damaged, or if the model or
+    /// its vocabulary is not supported.
+    pub fn open(path: &Path) -> Result<OpenedModel, String> {
+        let model = Model::open(path).map_err(|error| error.to_string())?;
+        let tokenizer = Arc::new(model.tokenizer().map_err(|error| error.to_string())?);
+        let mut warnings = tokenizer.warnings().to_vec();
+
+        // A model can serve completions without a template, so a wrong one is not fatal.
+        let template = template(model.chat_template(), &mut warnings);
+        let tool_template = template_for_tools(&model, &mut warnings);
+        let grammars = GrammarCompiler::new(tokenizer.clone(), &model.outline)
+            .map_err(|error| error.to_string())?;
+        let config = GenerationConfig::for_model(&model).map_err(|error| error.to_string())?;
+        warnings.extend(config.warning());
+        let description = description(&model);
+        Ok(OpenedModel {
+            defaults: config.over(Sampling::default()),
+            model,
+            tokenizer,
+            warnings,
+            template,
+            tool_template,
+            grammars,
+            description,
+        })
+    }
+
+    /// Returns the model, served by a scheduler.
+    pub fn serve(self, name: String, scheduler: Scheduler) -> ServedModel {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        ServedModel {
+            name,
+            created: now.map_or(0, |since| since.as_secs()),
+            tokenizer: self.tokenizer,
+            template: self.template,
+            tool_template: self.tool_template,
+            grammars: self.grammars,
+            stop: self.model.outline.stop,
+            defaults: self.defaults,
+            description: self.description,
+            scheduler,
+        }
+    }
+}
+
+/// Returns the template for conversations with tools.
+fn template_for_tools(model: &Model, warnings: &mut Vec<String>) -> Option<Arc<ChatTemplate>> {
+    let mut repeated = vec![];
+    let found = template(model.chat_template_with_tools(), &mut repeated);
+
+    // Usually it is the same template, with the same problem.
+    for warning in repeated {
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+    found
+}
+
+/// Returns a template with the date of the day, or turns its error into a warning.
+fn template(
+    found: Result<Option<ChatTemplate>, warpwright_model::Error>,
+    warnings: &mut Vec<String>,
+) -> Option<Arc<ChatTemplate>> {
+    match found {
+        Ok(found) => found.map(|mut template| {
+            template.set_date(chat::today());
+            Arc::new(template)
+        }),
+        Err(error) => {
+            warnings.push(format!(
+                "the chat template cannot be used, so the model serves no conversations: {error}"
+            ));
+            None
+        }
+    }
+}
+
+fn description(model: &Model) -> ModelDescription {
+    let config = &model.outline.config;
+    let totals = info::format_totals(&model.outline);
+    let sizes = model.files.paths().into_iter().map(|path| {
+        // A file that has just been opened has a size. Without one, the sum is only shown smaller.
+        path.metadata().map_or(0, |metadata| metadata.len())
+    });
+    ModelDescription {
+        path: model.files.path().display().to_string(),
+        family: config.architecture.name.to_owned(),
+        parameters: totals.values().map(|total| total.numbers).sum(),
+        bytes: sizes.sum(),
+        trained_ctx: config.context,
+        vocab: config.vocab,
+        hidden: config.hidden,
+    }
+}

@@ -1,0 +1,137 @@
+//! A server in the process of the test: requests are handed to its router without a connection.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tower::ServiceExt;
+use warpwright_server::engine::Engine;
+use warpwright_server::http::router::router;
+use warpwright_server::http::state::{AppState, HttpLimits};
+use warpwright_server::models::{Models, OpenedModel, ServedModel};
+use warpwright_server::protocol;
+use warpwright_server::scheduler::{Scheduler, SchedulerOptions};
+
+/// The small model of the repository. Its tokenizer is SentencePiece with 4,096 tokens, and it has
+/// no chat template.
+pub(crate) fn asset() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/rustdoc-7m-Q4_K_M.gguf")
+}
+
+/// The name of the model that [`served`] returns.
+pub(crate) const NAME: &str = "rustdoc-7m";
+
+/// Returns the small model, with this engine in place of its weights.
+pub(crate) fn served(engine: Box<dyn Engine>) -> Arc<ServedModel> {
+    served_with(
+        engine,
+        SchedulerOptions {
+            queue: 64,
+            tokens_per_step: 2048,
+            steps_per_launch: 8,
+        },
+    )
+}
+
+/// Returns the small model, with this engine and these options of the scheduler.
+pub(crate) fn served_with(engine: Box<dyn Engine>, options: SchedulerOptions) -> Arc<ServedModel> {
+    let opened = OpenedModel::open(&asset()).expect("the small model opens");
+    Arc::new(opened.serve(NAME.to_owned(), Scheduler::start(engine, options)))
+}
+
+/// Returns an application with all protocols, which serves this model.
+pub(crate) fn app(model: Arc<ServedModel>) -> Router {
+    app_with(model, HttpLimits::default())
+}
+
+/// Returns an application with all protocols, which serves this model within these limits.
+pub(crate) fn app_with(model: Arc<ServedModel>, limits: HttpLimits) -> Router {
+    let state = AppState {
+        models: Arc::new(Models::single(model)),
+        limits: Arc::new(limits),
+    };
+    router(&state, protocol::surfaces())
+}
+
+/// The response to a request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// Returns the body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body)
+            .unwrap_or_else(|error| panic!("{error} in the body {:?}", self.body))
+    }
+
+    /// Returns the value of a header, or an empty text.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().expect("the header is ASCII"))
+    }
+
+    /// Returns the server-sent events of a stream, each as the name of its `event:` line, or an
+    /// empty text, and its data. Comments are left out.
+    pub(crate) fn events(&self) -> Vec<(String, String)> {
+        let blocks = self.body.split("\n\n");
+        let fields = blocks.map(|block| {
+            let mut event = String::new();
+            let mut data = vec![];
+            for line in block.lines() {
+                match line.split_once(':') {
+                    Some(("event", value)) => event = value.trim().to_owned(),
+                    Some(("data", value)) => data.push(value.trim_start()),
+                    _ => {}
+                }
+            }
+            (event, data.join("\n"))
+        });
+        fields.filter(|(_, data)| !data.is_empty()).collect()
+    }
+}
+
+/// Sends a request and reads the whole response. The application stays usable.
+pub(crate) async fn send(app: &Router, request: Request<Body>) -> Answer {
+    let response = app.clone().oneshot(request).await.expect("infallible");
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.expect("the body arrives").to_bytes();
+    Answer {
+        status: parts.status,
+        headers: parts.headers,
+        body: String::from_utf8(body.to_vec()).expect("the body is UTF-8"),
+    }
+}
+
+/// Sends a GET request.
+pub(crate) async fn get(app: &Router, path: &str) -> Answer {
+    send(app, request(Method::GET, path, Body::empty())).await
+}
+
+/// Sends a POST request with a JSON body.
+pub(crate) async fn post(app: &Router, path: &str, body: &Value) -> Answer {
+    send(
+        app,
+        request(Method::POST, path, Body::from(body.to_string())),
+    )
+    .await
+}
+
+/// Returns a request with the content type of JSON.
+pub(crate) fn request(method: Method, path: &str, body: Body) -> Request<Body> {
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "127.0.0.1:8080")
+        .header("content-type", "application/json")
+        .body(body)
+        .expect("the request is valid")
+}

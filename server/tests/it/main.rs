@@ -1,0 +1,4 @@
+//! Tests of the server through its public interface.
+
+mod harness;
+mod http;
