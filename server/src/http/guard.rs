@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::identity::RequestInfo;
 use super::keys;
+use super::origin;
 use super::state::{AppState, HttpLimits};
 use crate::error::{ErrorKind, RequestError};
 
@@ -39,6 +40,7 @@ pub(super) async fn guard(
 /// Returns the request with its salt and its complete body.
 async fn checked(limits: &HttpLimits, request: Request) -> Result<Request, RequestError> {
     let (mut parts, body) = request.into_parts();
+    origin::check(&limits.hosts, &limits.origins, &parts.headers, &parts.uri)?;
     let path = parts.extensions.get::<MatchedPath>();
     let salt = match path {
         // A client that sends a key expects to hear whether it is right.

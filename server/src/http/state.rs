@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::keys::ApiKeys;
+use super::origin::{AllowedHosts, AllowedOrigins};
 use crate::models::Models;
 
 /// The state that all handlers share. Clones share it.
@@ -25,6 +26,10 @@ pub struct HttpLimits {
     pub body: usize,
     /// The time in which the headers of a request, and then its body, must arrive.
     pub arrival: Duration,
+    /// The host names that the server answers to.
+    pub hosts: AllowedHosts,
+    /// The origins of web pages that may call the server.
+    pub origins: AllowedOrigins,
 }
 
 impl Default for HttpLimits {
@@ -34,6 +39,8 @@ impl Default for HttpLimits {
             // A conversation of an agent with 131,072 tokens is less than 1 MB.
             body: 32 << 20,
             arrival: Duration::from_secs(60),
+            hosts: AllowedHosts::Listed(vec![]),
+            origins: AllowedOrigins::Local,
         }
     }
 }
