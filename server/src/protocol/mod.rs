@@ -4,6 +4,7 @@
 //! Each protocol has a function `routes` that returns its endpoints, the shape of its errors and
 //! the documentation of its paths.
 
+pub mod anthropic;
 pub mod native;
 pub mod shared;
 
@@ -11,5 +12,5 @@ use crate::http::surface::ProtocolSurface;
 
 /// Returns the surfaces of all protocols.
 pub fn surfaces() -> Vec<ProtocolSurface> {
-    vec![native::surface()]
+    vec![native::surface(), anthropic::surface()]
 }
