@@ -4,6 +4,7 @@
 //! Each protocol has a function `surface` that returns its endpoints, the shape of its errors and
 //! the documentation of its paths.
 
+pub mod anthropic;
 pub mod native;
 pub mod openai;
 pub mod shared;
@@ -12,5 +13,5 @@ use crate::http::surface::ProtocolSurface;
 
 /// Returns the surfaces of all protocols.
 pub fn surfaces() -> Vec<ProtocolSurface> {
-    vec![native::surface()]
+    vec![openai::surface(), anthropic::surface(), native::surface()]
 }
