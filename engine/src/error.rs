@@ -114,6 +114,8 @@ pub enum Error {
     },
     #[error("the batch option bucket is {bucket}, but must be 8, 16, 32, 64, 128 or 256")]
     BatchBucket { bucket: u32 },
+    #[error("prefixes cannot be reused in chunks of {chunk} positions: choose a multiple of 64")]
+    BatchReuse { chunk: u32 },
     #[error("sequences of this model cannot be stepped together: {why}")]
     NoBatch { why: String },
     #[error(

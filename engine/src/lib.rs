@@ -63,7 +63,9 @@ mod splitmix;
 #[path = "../../tests/support/write.rs"]
 mod write;
 
-pub use batch::{Batch, BatchOptions, ConstrainedSequence, SequenceId};
+pub use batch::{
+    Batch, BatchOptions, BatchPages, ConstrainedSequence, PrefixReuse, PrefixScope, SequenceId,
+};
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;
 pub use decode::decoder::Decoder;

@@ -78,7 +78,8 @@ impl Batch {
     /// `progress` is called from other threads with the number of bytes copied so far.
     ///
     /// # Errors
-    /// - [`Error::BatchOption`] or [`Error::BatchBucket`] if an option is out of range.
+    /// - [`Error::BatchOption`], [`Error::BatchBucket`] or [`Error::BatchReuse`] if an option is out
+    ///   of range.
     /// - [`Error::NoBatch`] if there are no kernels for batches of this model on this device.
     /// - [`Error::BatchMemory`] if the device has too little free memory.
     /// - [`Error::Model`] if the model's files cannot be read any more.
@@ -184,7 +185,8 @@ impl Batch {
         Ok(forked)
     }
 
-    /// Removes a sequence and frees its pages, except those that other sequences share.
+    /// Removes a sequence and frees its pages, except those that other sequences share. If it joined
+    /// with [`join_prompt`](Batch::join_prompt), its pages are kept until they are needed.
     ///
     /// # Errors
     /// Returns [`Error::NoSequence`] if the sequence is not in the batch.
@@ -217,10 +219,11 @@ impl Batch {
         self.sequences.longest_prefix(tokens)
     }
 
-    /// Returns the number of free pages and of all pages. A page has 64 positions.
+    /// Returns the number of pages that a step can take, free or [kept](Batch::page_counts), and of
+    /// all pages. A page has 64 positions.
     pub fn free_pages(&self) -> (u32, u32) {
         (
-            self.sequences.pages().free(),
+            self.sequences.pages().available(),
             self.sequences.pages().count(),
         )
     }

@@ -3,7 +3,8 @@
 //! A [`Batch`] has a paged cache of keys and values, as in vLLM (Kwon et al., "Efficient Memory
 //! Management for Large Language Model Serving with PagedAttention", SOSP 2023,
 //! <https://arxiv.org/abs/2309.06180>). Sequences join and leave at any time, share the pages of a
-//! common prefix, and can be rolled back. None of this needs a new graph. A graph is built for a
+//! common prefix, and can be rolled back. Pages of sequences that have left are kept for prompts with
+//! the same prefix. None of this needs a new graph. A graph is built for a
 //! number of rows, its *bucket*. The sequence and the position of each row are data that the
 //! kernels read.
 //!
@@ -13,6 +14,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `pages`, `sequences` | the owners of pages, on the host |
+//! | `prefixes`, `prefix_cache` | the pages that later prompts with the same prefix reuse |
 //! | `device` | the buffers, the data that the host writes to them, and the launches of a step |
 //! | `head` | the last norm, the LM head and the choice of the next tokens |
 //! | `engine` | the public type |
@@ -26,6 +28,8 @@ mod head;
 mod memory;
 mod options;
 mod pages;
+mod prefix_cache;
+mod prefixes;
 mod profile;
 mod sampled;
 mod sequences;
@@ -33,4 +37,6 @@ mod sequences;
 pub use constrained::ConstrainedSequence;
 pub use engine::Batch;
 pub use options::BatchOptions;
+pub use prefix_cache::BatchPages;
+pub use prefixes::{PrefixReuse, PrefixScope};
 pub use sequences::SequenceId;

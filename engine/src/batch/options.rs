@@ -2,6 +2,7 @@
 
 use warpwright_kernels::shared::cache::PAGE;
 
+use super::prefixes::PrefixReuse;
 use crate::Error;
 use crate::chunked::CHUNK;
 use crate::sampling::options::TokenChoice;
@@ -33,6 +34,8 @@ pub struct BatchOptions {
     /// The way in which tokens are chosen. With [`TokenChoice::Constrained`], each sequence can
     /// follow its own grammar.
     pub choice: TokenChoice,
+    /// The cached prefixes that [`Batch::join_prompt`](crate::Batch::join_prompt) may reuse.
+    pub reuse: PrefixReuse,
 }
 
 impl BatchOptions {
@@ -49,6 +52,7 @@ impl BatchOptions {
             steps_per_launch: 8,
             bucket: None,
             choice: TokenChoice::Greedy,
+            reuse: PrefixReuse::AnyLength,
         }
     }
 
@@ -69,6 +73,11 @@ impl BatchOptions {
             ("bucket", self.bucket.unwrap_or(8), 8, MAX_SEQUENCES),
         ];
         self.choice.check()?;
+        if let PrefixReuse::Chunks(chunk) = self.reuse
+            && (chunk == 0 || !chunk.is_multiple_of(PAGE))
+        {
+            return Err(Error::BatchReuse { chunk });
+        }
         if let Some(bucket) = self.bucket.filter(|bucket| !bucket.is_power_of_two()) {
             return Err(Error::BatchBucket { bucket });
         }

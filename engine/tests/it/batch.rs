@@ -13,7 +13,7 @@ use crate::synth::{Q8_0, Synth, synth};
 use crate::transformers::{ids, supported};
 use crate::write::File;
 
-fn batch(model: &Model, options: BatchOptions) -> Batch {
+pub(crate) fn batch(model: &Model, options: BatchOptions) -> Batch {
     Batch::new(&emulator(), model, options, |_| ()).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn edited(test: &str, file: &File) -> Model {
 }
 
 /// Tokens that no other seed gives.
-fn tokens(seed: u32, count: u32) -> Vec<u32> {
+pub(crate) fn tokens(seed: u32, count: u32) -> Vec<u32> {
     (0..count)
         .map(|i| (i * 37 + seed * 11 + i * i * seed) % VOCAB)
         .collect()

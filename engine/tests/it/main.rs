@@ -16,6 +16,7 @@ mod oracle;
 mod outliers;
 mod pipeline;
 mod prefill;
+mod prefix_cache;
 mod quantize;
 mod random;
 mod rope;

@@ -1,0 +1,63 @@
+//! The prefix cache of a batch: prompts that start with pages of earlier or running sequences.
+
+use super::engine::Batch;
+use super::prefixes::PrefixScope;
+use super::sequences::SequenceId;
+use crate::Error;
+use crate::sampling::options::Sampling;
+
+/// The numbers of pages of a batch, by their use. Their sum is the number of all pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BatchPages {
+    /// The pages that sequences use.
+    pub used: u32,
+    /// The pages without a sequence whose prefix is known. They are evicted when pages are needed,
+    /// the least recently used one first.
+    pub kept: u32,
+    /// The pages that contain nothing.
+    pub free: u32,
+}
+
+impl Batch {
+    /// Adds a sequence that starts with the longest cached prefix of `prompt`, and returns its id
+    /// and the length of the prefix.
+    ///
+    /// The prefix is shorter than the prompt, because the logits after the last token must be
+    /// computed. Process the rest with [`step`](Batch::step). The prefix may come from any sequence
+    /// of the same scope that joined with this method: [`leave`](Batch::leave) keeps its pages while
+    /// no other sequence needs them, and running sequences share each page as soon as it is full.
+    /// Which prefixes are reused depends on [`BatchOptions::reuse`](crate::BatchOptions::reuse).
+    ///
+    /// # Errors
+    /// Returns [`Error::BatchFull`] if the batch has as many sequences as its options allow, or a
+    /// driver error.
+    pub fn join_prompt(
+        &mut self,
+        prompt: &[u32],
+        scope: PrefixScope,
+    ) -> Result<(SequenceId, u32), Error> {
+        let (joined, cached) = self
+            .sequences
+            .join_prompt(prompt, scope, self.options.reuse)?;
+        self.sample(joined, Sampling::greedy())?;
+        Ok((joined, cached))
+    }
+
+    /// Returns the numbers of used, kept and free pages.
+    pub fn page_counts(&self) -> BatchPages {
+        let pages = self.sequences.pages();
+        let available = pages.available();
+        let kept = pages.kept();
+        BatchPages {
+            used: pages.count() - available,
+            kept,
+            free: available - kept,
+        }
+    }
+
+    /// Forgets all prefixes and frees all kept pages. The pages of sequences in the batch are not
+    /// kept when they leave.
+    pub fn forget_kept(&mut self) {
+        self.sequences.forget_prefixes();
+    }
+}

@@ -1,0 +1,195 @@
+//! Prompts that start with cached pages: their logits are those of prompts that compute everything.
+
+use warpwright_engine::{Batch, BatchOptions, Error, PrefixReuse, PrefixScope, SequenceId};
+use warpwright_kernels::Random;
+
+use crate::batch::{VOCAB, batch, small, tokens};
+use crate::decode::distance;
+
+/// The positions per chunk.
+const CHUNK: usize = 64;
+
+/// Processes the rest of a prompt in chunks that start at multiples of 64, and returns the logits
+/// after it.
+fn process(batch: &mut Batch, id: SequenceId, prompt: &[u32]) -> Vec<f32> {
+    loop {
+        let first = batch.tokens(id).unwrap().len();
+        let end = (first / CHUNK * CHUNK + CHUNK).min(prompt.len());
+        batch.step(&[(id, &prompt[first..end])]).unwrap();
+        if end == prompt.len() {
+            return batch.logits(id).unwrap();
+        }
+    }
+}
+
+/// Returns the logits after a prompt without the cache.
+fn cold(batch: &mut Batch, prompt: &[u32]) -> Vec<f32> {
+    let id = batch.join().unwrap();
+    let logits = process(batch, id, prompt);
+    batch.leave(id).unwrap();
+    logits
+}
+
+/// Returns the logits after a prompt with the cache, and the number of cached tokens.
+fn warm(batch: &mut Batch, prompt: &[u32], scope: PrefixScope) -> (Vec<f32>, u32) {
+    let (id, cached) = batch.join_prompt(prompt, scope).unwrap();
+    assert_eq!(batch.tokens(id).unwrap(), &prompt[..cached as usize]);
+    let logits = process(batch, id, prompt);
+    batch.leave(id).unwrap();
+    (logits, cached)
+}
+
+fn chunked(test: &str, sequences: u32, pages: u32) -> Batch {
+    let options = BatchOptions {
+        bucket: Some(8),
+        positions: pages * 64,
+        reuse: PrefixReuse::Chunks(CHUNK as u32),
+        ..BatchOptions::new(sequences, 320)
+    };
+    batch(&small(test), options)
+}
+
+#[test]
+fn a_cached_prefix_changes_no_bit() {
+    let mut batch = chunked("prefix-bits", 3, 16);
+    let scope = PrefixScope::salted(1);
+    let prompt = tokens(3, 150);
+    let wanted = cold(&mut batch, &prompt);
+    assert_eq!(
+        batch.page_counts().kept,
+        0,
+        "private sequences leave nothing"
+    );
+    assert_eq!(warm(&mut batch, &prompt, scope), (wanted.clone(), 0));
+    assert_eq!(warm(&mut batch, &prompt, scope), (wanted.clone(), 128));
+    let counts = batch.page_counts();
+    assert_eq!((counts.used, counts.kept, counts.free), (0, 2, 14));
+
+    // Another user's prompt is computed again, and has the same logits.
+    assert_eq!(
+        warm(&mut batch, &prompt, PrefixScope::salted(2)),
+        (wanted.clone(), 0)
+    );
+
+    // Two requests with the same prompt share the pages of one that still runs.
+    let (running, _) = batch.join_prompt(&prompt, scope).unwrap();
+    process(&mut batch, running, &prompt);
+    assert_eq!(warm(&mut batch, &prompt, scope), (wanted.clone(), 128));
+    batch.leave(running).unwrap();
+    batch.forget_kept();
+    assert_eq!(batch.free_pages(), (16, 16));
+    assert_eq!(batch.page_counts().free, 16);
+    assert_eq!(warm(&mut batch, &prompt, scope), (wanted, 0));
+}
+
+/// A cache that is much too small for the prompts, and sequences that generate in between.
+#[test]
+fn evictions_change_no_bit() {
+    let mut batch = chunked("prefix-evictions", 3, 10);
+    let mut random = Random(5);
+    let trunk = tokens(7, 192);
+    let prompts: Vec<Vec<u32>> = (0..6)
+        .map(|seed| {
+            let common = random.below(4) as usize * CHUNK;
+            [&trunk[..common], &tokens(20 + seed, 40 + 5 * seed)].concat()
+        })
+        .collect();
+    let wanted: Vec<_> = prompts
+        .iter()
+        .map(|prompt| cold(&mut batch, prompt))
+        .collect();
+    let mut hits = 0;
+    for _ in 0..14 {
+        let index = random.below(6) as usize;
+        let (logits, cached) = warm(&mut batch, &prompts[index], PrefixScope::default());
+        assert_eq!(
+            logits, wanted[index],
+            "prompt {index} after {cached} cached tokens"
+        );
+        hits += cached;
+
+        // A private sequence takes pages, so that kept ones are evicted.
+        if random.below(3) == 0 {
+            cold(&mut batch, &prompts[random.below(6) as usize]);
+        }
+    }
+    assert!(hits > 300, "{hits}");
+}
+
+/// A page that fits only in part is copied. The copy was computed in other chunks, so that the
+/// logits have other bits.
+#[test]
+fn a_part_of_a_page_is_reused() {
+    let model = small("prefix-part");
+    let mut batch = batch(&model, BatchOptions::new(2, 320));
+    let scope = PrefixScope::default();
+    let prompt = tokens(3, 100);
+    let other = [&prompt[..90], &tokens(5, 30)].concat();
+    let wanted = cold(&mut batch, &other);
+    warm(&mut batch, &prompt, scope);
+    let (logits, cached) = warm(&mut batch, &other, scope);
+    assert_eq!(cached, 90);
+    let found = distance(
+        &logits.iter().copied().map(f64::from).collect::<Vec<_>>(),
+        &wanted.iter().copied().map(f64::from).collect::<Vec<_>>(),
+    );
+    assert!(found < 2e-3, "the relative error is {found:e}");
+
+    // The first prompt's page is as it was.
+    let (again, cached) = warm(&mut batch, &prompt, scope);
+    assert_eq!(cached, 99);
+    let wanted = cold(&mut batch, &prompt);
+    let found = distance(
+        &again.iter().copied().map(f64::from).collect::<Vec<_>>(),
+        &wanted.iter().copied().map(f64::from).collect::<Vec<_>>(),
+    );
+    assert!(found < 2e-3, "the relative error is {found:e}");
+}
+
+/// A conversation: its next turn finds the tokens that were generated in the one before.
+#[test]
+fn generated_tokens_are_reused() {
+    let mut batch = batch(&small("prefix-turns"), BatchOptions::new(2, 320));
+    let scope = PrefixScope::default();
+    let prompt = tokens(4, 60);
+    let (id, _) = batch.join_prompt(&prompt, scope).unwrap();
+    let first = batch.step(&[(id, &prompt)]).unwrap()[0];
+    let made = batch.decode(&[(id, first)], 40).unwrap().remove(0);
+    let history = batch.tokens(id).unwrap().to_vec();
+    assert_eq!(history.len(), 100);
+    batch.leave(id).unwrap();
+    let turn = [&history, &made[39..], &tokens(6, 20)[..]].concat();
+    let (id, cached) = batch.join_prompt(&turn, scope).unwrap();
+    assert_eq!(cached, 100);
+    batch.step(&[(id, &turn[100..])]).unwrap();
+}
+
+#[test]
+fn refuses_chunks_that_are_not_whole_pages() {
+    let model = small("prefix-refusals");
+    for chunk in [0, 100] {
+        let options = BatchOptions {
+            reuse: PrefixReuse::Chunks(chunk),
+            ..BatchOptions::new(1, 64)
+        };
+        let refused = Batch::new(&crate::decode::emulator(), &model, options, |_| ());
+        assert!(matches!(refused, Err(Error::BatchReuse { chunk: found }) if found == chunk));
+    }
+    let mut batch = batch(&model, BatchOptions::new(1, 64));
+    let (id, cached) = batch.join_prompt(&[], PrefixScope::default()).unwrap();
+    assert_eq!(cached, 0);
+    let full = batch.join_prompt(&[1; 60], PrefixScope::default());
+    assert!(matches!(full, Err(Error::BatchFull { most: 1 })));
+    batch.leave(id).unwrap();
+
+    // A prompt that is longer than the context finds no more than the context.
+    let (id, _) = batch.join_prompt(&[1; 64], PrefixScope::default()).unwrap();
+    batch.step(&[(id, &[1; 64])]).unwrap();
+    batch.leave(id).unwrap();
+    let long = vec![1; 100];
+    assert_eq!(
+        batch.join_prompt(&long, PrefixScope::default()).unwrap().1,
+        64
+    );
+    assert!(long.iter().all(|token| *token < VOCAB));
+}
