@@ -14,10 +14,11 @@
 use super::batch::BatchItem;
 use super::gemv::case::HeadsCase;
 use super::gemv::plan::MAX_BATCH;
+use super::paged::{self, CacheKernel, CacheSizes, PageTableArgs, Paged, TokenPlace};
 use crate::harness::{Case, Variant};
-use crate::shared::cache::{self, OwnRows, key, keys};
+use crate::shared::cache::{self, CachePages, key, keys};
 use crate::shared::reduce::warp_sum;
-use crate::shared::state::{LEN, POSITION, StepState};
+use crate::shared::state::{LEN, StepState};
 use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -134,6 +135,24 @@ impl KernelDef for HeadNorm {
     }
 
     fn grid(&self, a: &HeadNormArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.grid_over(a, CachePages::Own)
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: HeadNormArgs<Dev<'k>>) {
+        self.program_over(k, a, None);
+    }
+
+    fn reference(&self, a: HeadNormArgs<Cpu<'_>>) {
+        self.reference_over(a, None);
+    }
+}
+
+impl CacheKernel for HeadNorm {
+    fn ctx(a: &HeadNormArgs<Shape>) -> u32 {
+        a.ctx
+    }
+
+    fn grid_over(&self, a: &HeadNormArgs<Shape>, pages: CachePages) -> Result<Grid, ShapeError> {
         let &HeadNormArgs { head_dim, .. } = a;
         self.multiple("head_dim", head_dim, 2)?;
         self.range("head_dim", head_dim, 2, MAX_HEAD_DIM)?;
@@ -171,7 +190,7 @@ impl KernelDef for HeadNorm {
 
         batched("q", a.q, "heads * head_dim", &[a.heads, head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
+            pages.check(self, name, found, [a.ctx, a.kv_heads, head_dim])?;
         }
 
         Ok(Grid {
@@ -180,7 +199,12 @@ impl KernelDef for HeadNorm {
         })
     }
 
-    fn program<'k>(&self, k: Builder<'k>, a: HeadNormArgs<Dev<'k>>) {
+    fn program_over<'k>(
+        &self,
+        k: Builder<'k>,
+        a: HeadNormArgs<Dev<'k>>,
+        table: Option<PageTableArgs<Dev<'k>>>,
+    ) {
         if self.overlap {
             k.grid_trigger();
         }
@@ -195,10 +219,14 @@ impl KernelDef for HeadNorm {
             k.grid_wait();
         }
 
-        let position = |item: BatchItem<'k>| item.of(a.state, LEN as u32).at(POSITION).fresh().ld();
+        let sizes = CacheSizes {
+            kv_heads: a.kv_heads,
+            ctx: a.ctx,
+        };
+        let place = |item: BatchItem<'k>| TokenPlace::load(k, table, a.state, item, sizes);
 
-        // A single token has one position for all heads, so it is loaded once.
-        let only = (self.batch == 1).then(|| position(BatchItem::ONLY));
+        // A single token has one place for all heads, so it is loaded once.
+        let only = (self.batch == 1).then(|| place(BatchItem::ONLY));
         let heads = a.heads + a.kv_heads * 2;
         let all = if self.batch == 1 {
             heads
@@ -210,11 +238,11 @@ impl KernelDef for HeadNorm {
         k.for_each(0, (all + a.blocks - 1) / a.blocks, 1, |round| {
             let i = round * a.blocks + k.ctaid();
             let row = i.min(all - 1);
-            let (item, index, position) = match only {
-                Some(position) => (BatchItem::ONLY, row, position),
+            let (item, index, place) = match only {
+                Some(place) => (BatchItem::ONLY, row, place),
                 None => {
                     let item = BatchItem::new(row / heads);
-                    (item, row % heads, position(item))
+                    (item, row % heads, place(item))
                 }
             };
             let keys = index.ge(a.heads);
@@ -228,14 +256,13 @@ impl KernelDef for HeadNorm {
                     keys,
                     values,
                 },
-                position,
+                place,
             );
         });
     }
 
-    fn reference(&self, a: HeadNormArgs<Cpu<'_>>) {
+    fn reference_over(&self, a: HeadNormArgs<Cpu<'_>>, table: Option<PageTableArgs<Cpu<'_>>>) {
         let dim = a.head_dim as usize;
-        let ctx = a.ctx as usize;
         let heads = a.heads as usize;
         let kv_heads = a.kv_heads as usize;
         let rotated = |x: &[f32], gamma: &[f32], angles: &[f32]| -> Vec<f32> {
@@ -260,7 +287,6 @@ impl KernelDef for HeadNorm {
         for (row, x) in a.x.chunks(dim).enumerate() {
             let item = row / all_heads;
             let i = row % all_heads;
-            let position = a.state[item * LEN + POSITION as usize] as usize;
             let AngleSet { index, count } = self.angles;
             let set = item * count as usize + index as usize;
             let angles = &a.angles[set * dim..][..dim];
@@ -273,9 +299,10 @@ impl KernelDef for HeadNorm {
                 _ if i < heads + kv_heads => (rotated(x, &a.gamma[dim..], angles), &mut *a.k_cache),
                 _ => (x.to_vec(), &mut *a.v_cache),
             };
-            if position < ctx {
-                let row = cache::own_row(kv_heads, (i - heads) % kv_heads, position) * dim;
-                let row = &mut cache[row..row + dim];
+            let state = &a.state[item * LEN..][..LEN];
+            let head = (i - heads) % kv_heads;
+            if let Some(row) = paged::appended_row(table.as_ref(), state, [kv_heads, head], a.ctx) {
+                let row = &mut cache[row * dim..][..dim];
                 for (to, y) in row.iter_mut().zip(y) {
                     *to = key(y);
                 }
@@ -326,7 +353,7 @@ impl<'a, 'k> NormLane<'a, 'k> {
     }
 
     /// Normalizes, rotates and stores a head.
-    fn process(&self, head: NormedHead<'k>, position: U32<'k>) {
+    fn process(&self, head: NormedHead<'k>, place: TokenPlace<'k>) {
         let k = self.k;
         let a = self.a;
 
@@ -362,22 +389,17 @@ impl<'a, 'k> NormLane<'a, 'k> {
 
             // Values are neither normalized nor rotated. A select keeps the warp together.
             let y = from_fn(|half| head.values.select(x[half], rotated[half]));
-            k.when(head.exists & has(k, a, i), || {
-                self.store(i, y, head, position)
-            });
+            k.when(head.exists & has(k, a, i), || self.store(i, y, head, place));
         }
     }
 
-    /// Stores a pair of the head. Positions past the cache are not stored.
-    fn store(&self, i: usize, y: Pair<'k>, head: NormedHead<'k>, position: U32<'k>) {
+    /// Stores a pair of the head, unless it is a key or a value without a place in the cache.
+    fn store(&self, i: usize, y: Pair<'k>, head: NormedHead<'k>, place: TokenPlace<'k>) {
         let k = self.k;
         let a = self.a;
         let [first, second] = dims(k, a, i);
         let append = |cache: Ptr<'k, f16, ReadWrite>, kv_head: U32<'k>| {
-            let row = cache.row(
-                OwnRows::new(a.kv_heads, kv_head).at(position),
-                a.head_dim * 2,
-            );
+            let row = cache.row(place.row(a.kv_heads, kv_head), a.head_dim * 2);
             let y = keys(k, y);
             row.at(first).st(y[0]);
             row.at(second).st(y[1]);
@@ -388,7 +410,7 @@ impl<'a, 'k> NormLane<'a, 'k> {
             row.at(second).st(y[1]);
         });
         let kv_head = head.index - a.heads;
-        let inside = position.lt(a.ctx);
+        let inside = place.is_stored();
         k.when(head.keys & !head.values & inside, || {
             append(a.k_cache, kv_head)
         });
@@ -425,6 +447,12 @@ fn pair<'k, A: Loads>(
         row.at(d).ld_if(has(k, a, i), &mut v);
         v.get()
     })
+}
+
+impl Variant for Paged<HeadNorm> {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        self.append_cases(seed)
+    }
 }
 
 impl Variant for HeadNorm {

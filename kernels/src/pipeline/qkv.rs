@@ -12,12 +12,13 @@ use super::gemv::case;
 use super::gemv::epilogue::{Epilogue, Results, Store};
 use super::gemv::lora::{self, AdapterSegments, LoraArgs, LoraProduct, Tail, WithLora};
 use super::gemv::stream::{Input, StreamArgs, WeightStream};
+use super::paged::{self, CacheKernel, CacheSizes, PageTableArgs, Paged, TokenPlace};
 use super::{Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::harness::{Case, Variant};
-use crate::shared::cache::{self, OwnRows, key, keys};
-use crate::shared::state::{LEN, POSITION, StepState};
+use crate::shared::cache::{self, CachePages, key, keys};
+use crate::shared::state::{LEN, StepState};
 use crate::shared::{Contract, check_lengths};
 use crate::simple::rope::Pairing;
 use ptx_gen::*;
@@ -142,6 +143,24 @@ impl KernelDef for Qkv {
     }
 
     fn grid(&self, a: &QkvArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.grid_over(a, CachePages::Own)
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
+        self.emit(k, a, None, None);
+    }
+
+    fn reference(&self, a: QkvArgs<Cpu<'_>>) {
+        self.compute(a, None, None);
+    }
+}
+
+impl CacheKernel for Qkv {
+    fn ctx(a: &QkvArgs<Shape>) -> u32 {
+        a.ctx
+    }
+
+    fn grid_over(&self, a: &QkvArgs<Shape>, pages: CachePages) -> Result<Grid, ShapeError> {
         let &QkvArgs { n, .. } = a;
         self.multiple("head_dim", a.head_dim, ROWS)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
@@ -170,19 +189,24 @@ impl KernelDef for Qkv {
         }
 
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
+            pages.check(self, name, found, [a.ctx, a.kv_heads, a.head_dim])?;
         }
 
         let segments = self.segments(a.heads, a.kv_heads, a.head_dim);
         super::contract::contract(self, a.w, &segments, self.plan, n, &a.stream)
     }
 
-    fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
-        self.program_with(k, a, None);
+    fn program_over<'k>(
+        &self,
+        k: Builder<'k>,
+        a: QkvArgs<Dev<'k>>,
+        table: Option<PageTableArgs<Dev<'k>>>,
+    ) {
+        self.emit(k, a, None, table);
     }
 
-    fn reference(&self, a: QkvArgs<Cpu<'_>>) {
-        self.reference_with(a, None);
+    fn reference_over(&self, a: QkvArgs<Cpu<'_>>, table: Option<PageTableArgs<Cpu<'_>>>) {
+        self.compute(a, None, table);
     }
 }
 
@@ -202,6 +226,23 @@ impl LoraProduct for Qkv {
         k: Builder<'k>,
         a: QkvArgs<Dev<'k>>,
         lora: Option<LoraArgs<Dev<'k>>>,
+    ) {
+        self.emit(k, a, lora, None);
+    }
+
+    fn reference_with(&self, a: QkvArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
+        self.compute(a, lora, None);
+    }
+}
+
+impl Qkv {
+    /// Emits the program, with an adapter and a page table or without them.
+    fn emit<'k>(
+        &self,
+        k: Builder<'k>,
+        a: QkvArgs<Dev<'k>>,
+        lora: Option<LoraArgs<Dev<'k>>>,
+        table: Option<PageTableArgs<Dev<'k>>>,
     ) {
         let per = a.head_dim / ROWS;
         let [q, kv] = [a.heads, a.kv_heads].map(|heads| heads * per);
@@ -239,6 +280,7 @@ impl LoraProduct for Qkv {
             counts,
             starts,
             a: &a,
+            table,
         };
         let input = Input::Normed {
             x: a.x.fresh(),
@@ -254,10 +296,16 @@ impl LoraProduct for Qkv {
         }
     }
 
-    fn reference_with(&self, mut a: QkvArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
+    /// Computes the reference, with an adapter and a page table or without them.
+    fn compute(
+        &self,
+        mut a: QkvArgs<Cpu<'_>>,
+        lora: Option<LoraArgs<Cpu<'_>>>,
+        table: Option<PageTableArgs<Cpu<'_>>>,
+    ) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         for token in 0..self.plan.batch as usize {
-            self.reference_token(&mut a, lora.as_ref(), token);
+            self.reference_token(&mut a, lora.as_ref(), table.as_ref(), token);
         }
     }
 }
@@ -281,6 +329,7 @@ impl Qkv {
         &self,
         a: &mut QkvArgs<Cpu<'_>>,
         lora: Option<&LoraArgs<Cpu<'_>>>,
+        table: Option<&PageTableArgs<Cpu<'_>>>,
         token: usize,
     ) {
         let n = a.n as usize;
@@ -299,7 +348,7 @@ impl Qkv {
             for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
                 for r in 0..PAIRS as usize {
                     let pair = self.row_pair(matrix, first, dim, b, r);
-                    self.reference_pair(a, token, &pair, [sums[r], sums[r + 8]]);
+                    self.reference_pair(a, table, token, &pair, [sums[r], sums[r + 8]]);
                 }
             }
 
@@ -331,6 +380,7 @@ impl Qkv {
     fn reference_pair(
         &self,
         a: &mut QkvArgs<Cpu<'_>>,
+        table: Option<&PageTableArgs<Cpu<'_>>>,
         token: usize,
         pair: &RowPair,
         sums: [f64; 2],
@@ -343,7 +393,6 @@ impl Qkv {
             dims,
         } = pair;
         let dim = a.head_dim as usize;
-        let ctx = a.ctx as usize;
         let q = a.q.len() / self.plan.batch as usize * token;
         let row = |d: usize| first + head * dim + d;
         let bias = |i: usize| {
@@ -366,14 +415,23 @@ impl Qkv {
             [x, y] = [x * cos - y * sin, x * sin + y * cos];
         }
 
-        let position = a.state[token * LEN + POSITION as usize] as usize;
+        if matrix == 0 {
+            for (d, v) in dims.into_iter().zip([x, y]) {
+                a.q[q + row(d)] = v as f32;
+            }
+            return;
+        }
+
+        let state = &a.state[token * LEN..][..LEN];
+        let heads = [a.kv_heads as usize, head];
+        let Some(cached) = paged::appended_row(table, state, heads, a.ctx) else {
+            return;
+        };
+
         for (d, v) in dims.into_iter().zip([x, y]) {
-            let cached = cache::own_row(a.kv_heads as usize, head, position) * dim + d;
             match matrix {
-                0 => a.q[q + row(d)] = v as f32,
-                _ if position >= ctx => {}
-                1 => a.k_cache[cached] = key(v as f32),
-                _ => a.v_cache[cached] = f16::from_f32(v as f32),
+                1 => a.k_cache[cached * dim + d] = key(v as f32),
+                _ => a.v_cache[cached * dim + d] = f16::from_f32(v as f32),
             }
         }
     }
@@ -392,6 +450,8 @@ struct QkvEpilogue<'a, 'k> {
     /// The first row block of each matrix in its segment.
     starts: Vec<U32<'k>>,
     a: &'a QkvArgs<Dev<'k>>,
+    /// The page table, if the cache is paged.
+    table: Option<PageTableArgs<Dev<'k>>>,
 }
 
 /// A block's share of a matrix.
@@ -414,26 +474,26 @@ struct FirstPair<'k> {
     exists: Pred<'k>,
 }
 
-/// The operands that are loaded before the multiplication: the position, and the angles of a
-/// thread's first pair of queries and of keys.
+/// The operands that are loaded before the multiplication: the token's place in the cache, and the
+/// angles of a thread's first pair of queries and of keys.
 struct Prefetched<'k> {
-    position: U32<'k>,
+    place: TokenPlace<'k>,
     angles: [[Var<'k, f32>; 2]; 2],
 }
 
-/// A token of the batch, with its position.
+/// A token of the batch, with its place in the cache.
 #[derive(Clone, Copy)]
 struct PlacedToken<'k> {
     item: BatchItem<'k>,
-    position: U32<'k>,
+    place: TokenPlace<'k>,
 }
 
 impl<'k> PlacedToken<'k> {
     /// Returns the only token of a batch of one.
-    fn only(position: U32<'k>) -> Self {
+    fn only(place: TokenPlace<'k>) -> Self {
         PlacedToken {
             item: BatchItem::ONLY,
-            position,
+            place,
         }
     }
 }
@@ -481,10 +541,17 @@ impl<'k> QkvEpilogue<'_, 'k> {
         self.a.angles.row(pair.j, 8).fresh().ld2()
     }
 
+    /// Loads the place of a token in the cache.
+    fn place(&self, k: Builder<'k>, item: BatchItem<'k>) -> TokenPlace<'k> {
+        let sizes = CacheSizes {
+            kv_heads: self.a.kv_heads,
+            ctx: self.a.ctx,
+        };
+        TokenPlace::load(k, self.table, self.a.state, item, sizes)
+    }
+
     /// Rotates queries and keys of a batch, and appends keys and values.
     fn append_batch(&self, r: &Results<'k>) {
-        let position =
-            |item: BatchItem<'k>| item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
         for m in [0, 1] {
             r.k.section(
                 format!("pipeline/qkv/{}_batch_{}", MATRICES[m], self.pairing_id()),
@@ -504,7 +571,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
                     .ld2();
                 let token = PlacedToken {
                     item,
-                    position: position(item),
+                    place: self.place(r.k, item),
                 };
                 self.rotate(r, share, i, pair, angle, token);
             });
@@ -518,7 +585,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         r.each(share.count * ROWS, ROWS, |i, item| {
             let token = PlacedToken {
                 item,
-                position: position(item),
+                place: self.place(r.k, item),
             };
             self.value(r, share, i, token)
         });
@@ -530,7 +597,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         r: &Results<'k>,
         share: MatrixShare<'k>,
         i: U32<'k>,
-        PlacedToken { item, position }: PlacedToken<'k>,
+        PlacedToken { item, place }: PlacedToken<'k>,
     ) {
         let row = share.first[0] * ROWS + i;
         let v = r.row(share.run, share.first[1] + i / ROWS, i % ROWS, item);
@@ -541,7 +608,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
             row / self.a.head_dim,
             row % self.a.head_dim,
             v.cvt(),
-            position,
+            place,
         );
     }
 
@@ -610,7 +677,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         i: U32<'k>,
         pair: RotaryPair<'k>,
         [cos, sin]: [F32<'k>; 2],
-        PlacedToken { item, position }: PlacedToken<'k>,
+        PlacedToken { item, place }: PlacedToken<'k>,
     ) {
         let m = share.matrix;
         let id = if self.qkv.bias { "_bias" } else { "" };
@@ -646,7 +713,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         }
 
         for (d, v) in pair.dims.into_iter().zip(keys(r.k, rotated)) {
-            self.append(r, self.a.k_cache, pair.head, d, v, position);
+            self.append(r, self.a.k_cache, pair.head, d, v, place);
         }
     }
 
@@ -659,7 +726,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         }
     }
 
-    /// Stores an element of a key or value in the cache. Positions past the cache are not stored.
+    /// Stores an element of a key or value in the cache, if the token has a place there.
     fn append(
         &self,
         r: &Results<'k>,
@@ -667,11 +734,11 @@ impl<'k> QkvEpilogue<'_, 'k> {
         head: U32<'k>,
         d: U32<'k>,
         v: Val<'k, f16>,
-        position: U32<'k>,
+        place: TokenPlace<'k>,
     ) {
-        let row = OwnRows::new(self.a.kv_heads, head).at(position);
+        let row = place.row(self.a.kv_heads, head);
         let at = cache.row(row, self.a.head_dim * 2).at(d);
-        r.k.when(position.lt(self.a.ctx), || at.st(v));
+        r.k.when(place.is_stored(), || at.st(v));
     }
 }
 
@@ -693,7 +760,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
     }
 
     fn prefetch(&self, k: Builder<'k>, first: &Self::Addresses) -> Prefetched<'k> {
-        let position = self.a.state.at(POSITION).fresh().ld();
+        let place = self.place(k, BatchItem::ONLY);
         let angles = first.each_ref().map(|first| {
             let mut angle = [k.var(1.0), k.var(0.0)];
             self.a
@@ -703,12 +770,12 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
                 .ld2_if(first.exists, &mut angle);
             angle
         });
-        Prefetched { position, angles }
+        Prefetched { place, angles }
     }
 
     fn store(&self, r: &Results<'k>, first: Self::Addresses, prefetched: Prefetched<'k>) {
         let k = r.k;
-        let Prefetched { position, angles } = prefetched;
+        let Prefetched { place, angles } = prefetched;
         for (
             m,
             (
@@ -729,7 +796,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
             );
             k.when(exists, || {
                 // The angles of the first pair were loaded before the multiplication.
-                let only = PlacedToken::only(position);
+                let only = PlacedToken::only(place);
                 self.rotate(
                     r,
                     share,
@@ -742,7 +809,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
             k.for_each(r.thread + r.threads, pairs, r.threads, |i| {
                 let pair = self.pair(share, i);
                 let angle = self.angle(&pair);
-                self.rotate(r, share, i, pair, angle, PlacedToken::only(position));
+                self.rotate(r, share, i, pair, angle, PlacedToken::only(place));
             });
         }
 
@@ -751,10 +818,16 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
             "epilogue: append the values to the cache",
         );
         let share = self.share(r, 2);
-        let only = PlacedToken::only(position);
+        let only = PlacedToken::only(place);
         k.for_each(r.thread, share.count * ROWS, r.threads, |i| {
             self.value(r, share, i, only)
         });
+    }
+}
+
+impl Variant for Paged<Qkv> {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        self.append_cases(seed)
     }
 }
 

@@ -11,6 +11,7 @@ use super::head::LmHead;
 use super::head_norm::{AngleSet, HeadNorm};
 use super::lora_a::{LoraA, LoraANormed};
 use super::pack::Pack;
+use super::paged::Paged;
 use super::place_drafts::PlaceDrafts;
 use super::project::{Project, ProjectOutput};
 use super::qkv::{Qkv, QkvOutput};
@@ -92,6 +93,7 @@ pub(crate) fn layer() -> Variants {
     list.append(gate_up());
     list.append(head());
     list.append(lora());
+    list.append(paged());
     list.add([8, 1100].map(|batch| SplitPrompt { batch }));
     list.add([2, 8].map(|batch| PlaceDrafts { batch }));
     list
@@ -345,6 +347,50 @@ fn lora() -> Variants {
         gate_up(BF16, Activation::GeluTanh, Plan::HALF),
     ];
     list.add(gate_up.map(WithLora));
+    list
+}
+
+/// Returns the kernels over a paged cache: each epilogue that appends, and attention with one split
+/// and several, groups, windows and batches.
+fn paged() -> Variants {
+    let mut list = Variants::default();
+    use Pairing::*;
+    let mixed = Qkv::with_default_plan([Q4_K, Q4_K, Q6_K], HalfSplit, true);
+    let qkv = [
+        mixed,
+        Qkv::with_default_plan([Q4_K; 3], Interleaved, false),
+        Qkv {
+            plan: Plan::HALF,
+            ..Qkv::with_default_plan([BF16; 3], Interleaved, false)
+        },
+        Qkv {
+            plan: Plan::DEFAULT_ASYNC,
+            ..mixed
+        },
+        Qkv {
+            plan: Plan::DEFAULT.with_batch(8),
+            ..mixed
+        },
+    ];
+    list.add(qkv.map(Paged));
+    let norm = |overlap, batch| HeadNorm {
+        overlap,
+        batch,
+        angles: AngleSet::ONLY,
+    };
+    list.add([norm(true, 1), norm(false, 1), norm(true, 8)].map(Paged));
+    let of = PipelinedAttention::new;
+    let attention = [
+        of(64, 1),
+        of(64, 7),
+        of(128, 4),
+        of(128, 9),
+        of(256, 4).with_window(512),
+        of(128, 4).with_batch(8),
+        of(64, 7).with_batch(2),
+        PipelinedAttention::without_overlap(128, 4),
+    ];
+    list.add(attention.map(Paged));
     list
 }
 

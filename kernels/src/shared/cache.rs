@@ -127,6 +127,33 @@ pub(crate) fn check_pages(
     )
 }
 
+/// The pages of a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CachePages {
+    /// The pages of a single sequence, in order.
+    Own,
+    /// This many pages, which sequences share by a page table.
+    Shared(u32),
+}
+
+impl CachePages {
+    /// Checks the length `found` of a cache for sequences of `ctx` positions.
+    pub(crate) fn check(
+        self,
+        kernel: &impl Contract,
+        name: &str,
+        found: usize,
+        [ctx, kv_heads, head_dim]: [u32; 3],
+    ) -> Result<(), ShapeError> {
+        match self {
+            CachePages::Own => check_own(kernel, name, found, [ctx, kv_heads, head_dim]),
+            CachePages::Shared(pages) => {
+                check_pages(kernel, name, found, [pages, kv_heads, head_dim])
+            }
+        }
+    }
+}
+
 /// Checks the length `found` of the cache of a decoder with a single sequence of `ctx` positions.
 pub(crate) fn check_own(
     kernel: &impl Contract,

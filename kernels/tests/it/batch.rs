@@ -4,8 +4,8 @@ use crate::machine::once;
 use ptx_gen::CpuArg;
 use warpwright_kernels::format::activations::ActivationBytes;
 use warpwright_kernels::pipeline::{
-    AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv,
-    QkvOutput,
+    AngleSet, GateUp, HeadNorm, LmHead, Paged, PipelinedAttention, Plan, Project, ProjectOutput,
+    Qkv, QkvOutput,
 };
 use warpwright_kernels::{Activation, Format, Pairing, Variant};
 
@@ -185,6 +185,28 @@ fn queries_keys_and_values_are_those_of_a_batch_of_one() {
         angles: AngleSet::ONLY,
     };
     check(&of(4), &of(1), 4);
+}
+
+#[test]
+fn tokens_of_several_sequences_are_those_of_batches_of_one() {
+    let formats = [Format::Q4_K, Format::Q4_K, Format::Q6_K];
+    let qkv = |plan| Qkv {
+        plan,
+        ..Qkv::with_default_plan(formats, Pairing::HalfSplit, true)
+    };
+    check(
+        &Paged(qkv(Plan::DEFAULT.with_batch(3))),
+        &Paged(qkv(Plan::DEFAULT)),
+        3,
+    );
+    let norm = |batch| HeadNorm {
+        overlap: true,
+        batch,
+        angles: AngleSet::ONLY,
+    };
+    check(&Paged(norm(4)), &Paged(norm(1)), 4);
+    let attention = PipelinedAttention::new(128, 4);
+    check(&Paged(attention.with_batch(3)), &Paged(attention), 3);
 }
 
 #[test]

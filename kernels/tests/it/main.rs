@@ -11,6 +11,7 @@ mod machine;
 mod matmul;
 mod matmul_sync;
 mod not_numbers;
+mod paged;
 mod prompt;
 mod rows;
 mod sampling;

@@ -5,11 +5,12 @@ use super::definition::{
     MAX_UNSPLIT_TILES, MAX_WARPS, PARTIALS_IN_FLIGHT, PipelinedAttention, PipelinedAttentionArgs,
     QUERIES, TILE,
 };
+use super::pages::{CachedRows, PageLanes};
 use super::sums::{OnlineSoftmax, SoftmaxPartial, halves};
 use crate::pipeline::batch::BatchItem;
 use crate::pipeline::block_float::BlockFloat;
 use crate::pipeline::gemv::plan::Timestamp;
-use crate::shared::cache::OwnRows;
+use crate::pipeline::paged::PageTableArgs;
 use crate::shared::divided::divided;
 use crate::shared::reduce::lanes_sum;
 use crate::shared::state::{LEN, POSITION};
@@ -33,7 +34,7 @@ pub(super) struct AttentionBlock<'a, 'k> {
     /// The number of query heads of the block.
     queries: U32<'k>,
     /// The lane's first 16-byte chunk of each row of the KV head.
-    cached: OwnRows<'k>,
+    cached: CachedRows<'a, 'k>,
     /// The first row of a tile that the lane copies.
     row: U32<'k>,
     /// The 16-byte chunk of the row that the lane copies.
@@ -53,6 +54,8 @@ pub(super) struct TileRange<'k> {
     first: Var<'k, u32>,
     count: Var<'k, u32>,
     pub(super) used: Var<'k, u32>,
+    /// The pages of the tiles, if the cache is paged.
+    pages: Option<PageLanes<'k>>,
 }
 
 impl<'k> TileRange<'k> {
@@ -61,6 +64,9 @@ impl<'k> TileRange<'k> {
         self.first.set(&to.first);
         self.count.set(&to.count);
         self.used.set(&to.used);
+        if let (Some(pages), Some(to)) = (&mut self.pages, &to.pages) {
+            pages.set(to);
+        }
     }
 
     /// Returns true if the block has no tiles.
@@ -100,6 +106,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         k: Builder<'k>,
         def: &'a PipelinedAttention,
         a: &'a PipelinedAttentionArgs<Dev<'k>>,
+        table: Option<&'a PageTableArgs<Dev<'k>>>,
     ) -> Self {
         let groups = def.groups();
         let per_group = def.queries.div_ceil(groups);
@@ -136,7 +143,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             split,
             head: item.plus(kv_head * def.queries + first, a.heads),
             queries: (k.val(def.queries) - first).min(per_group),
-            cached: OwnRows::new(a.kv_heads, kv_head).units(def.row_chunks(), chunk),
+            cached: CachedRows::new(a, def.row_chunks(), table, item, [kv_head, chunk]),
             row,
             chunk,
             tiles: shared,
@@ -195,10 +202,14 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let first = self.split * share;
         let first = before.map_or(first, |before| first + before);
         let k = self.k;
+        let first_tile = k.var(first);
+        let count = k.var(end.max(first).min(first + share) - first);
+        let used = k.var((tiles + share - 1) / share);
         TileRange {
-            first: k.var(first),
-            count: k.var(end.max(first).min(first + share) - first),
-            used: k.var((tiles + share - 1) / share),
+            first: first_tile,
+            count,
+            used,
+            pages: self.cached.pages(k, first),
         }
     }
 
@@ -234,19 +245,26 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         k.for_each(k.warp(), count, def.warps(), |number| {
             let tile = number + &range.first;
             for half in [0, 1] {
-                self.copy(half, self.slot(number), tile, which);
+                self.copy(half, self.slot(number), range, tile, which);
             }
         });
     }
 
     /// Loads rows of the keys (`half` 0) or the values (`half` 1) of a tile, as many rows at a time
     /// as the lanes have chunks.
-    fn copy(&self, half: u32, slot: Ptr<'k, f16, Shared>, tile: U32<'k>, which: RowFilter<'k>) {
+    fn copy(
+        &self,
+        half: u32,
+        slot: Ptr<'k, f16, Shared>,
+        range: &TileRange<'k>,
+        tile: U32<'k>,
+        which: RowFilter<'k>,
+    ) {
         let k = self.k;
         let def = self.def;
         let rows = 32 / def.row_chunks();
         let slot = slot.row(self.row, def.row_bytes()).at(self.chunk * 8);
-        let page = self.cached.before(tile * TILE);
+        let page = self.cached.before(k, range.pages.as_ref(), tile * TILE);
         for first in (0..TILE).step_by(rows as usize) {
             let p = tile * TILE + self.row + first;
             let to = slot.at((half * def.kv_tile_bytes() + first * def.row_bytes()) / 2);
@@ -282,7 +300,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let row = position & (TILE - 1);
         let number = tile - &range.first;
         let (_, warp) = divided(number, def.warps());
-        let page = self.cached.before(position);
+        let page = self.cached.before(k, range.pages.as_ref(), position);
         let to = self.slot(number).row(row, def.row_bytes()).at(k.lane() * 8);
 
         // The subtraction above wraps for a tile before the first, so such a tile is not resident
@@ -388,7 +406,8 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
                 // All lanes must have read the slot before it is overwritten.
                 k.warp_barrier();
                 k.when(next.lt(&range.count), || {
-                    self.copy(half, tile, next + &range.first, RowFilter::UpTo(position))
+                    let next = next + &range.first;
+                    self.copy(half, tile, range, next, RowFilter::UpTo(position))
                 });
                 k.commit_copies();
             };

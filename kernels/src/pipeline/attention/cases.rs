@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::harness::{Case, Variant};
+use crate::pipeline::paged::{Paged, PagedCase};
 use crate::shared::Random;
 use crate::shared::state::StepState;
 
@@ -104,6 +105,37 @@ impl Variant for PipelinedAttention {
             .chain(long)
             .chain(windows)
             .map(|case| case.filled(self, seed))
+            .collect()
+    }
+}
+
+impl Variant for Paged<PipelinedAttention> {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let own = self.0.cases(seed);
+        let placed = own.iter().map(|case| (case.clone(), PagedCase::Placed));
+
+        // A sequence or a page that does not exist is clamped. A token that is done is computed
+        // like any other.
+        let exceptions = PagedCase::ALL
+            .into_iter()
+            .filter(|kind| *kind != PagedCase::Placed)
+            .map(|kind| (own[1].clone(), kind));
+
+        // More positions in a block than the lanes of a warp hold page numbers for.
+        let long = AttentionCase {
+            position: 2150,
+            ctx: 2200,
+            splits: 1,
+            kv_heads: 1,
+            idle: 0,
+            outlier: 1.0,
+        };
+        let long = (self.0.queries == 1 && self.0.window.is_none())
+            .then(|| (long.filled(&self.0, seed), PagedCase::Placed));
+        placed
+            .chain(exceptions)
+            .chain(long)
+            .map(|(case, kind)| self.paged(case, kind, seed))
             .collect()
     }
 }

@@ -38,18 +38,23 @@
 //! Each token of a batch has its own position and its own blocks, which all read the same cache.
 //! The rows of the preceding tokens of the batch are written by the preceding kernel, so nothing is
 //! prefetched.
+//!
+//! With a page table (see [`Paged`](super::Paged)), each token has its own sequence. The lanes of a
+//! warp hold the numbers of the first 32 pages of the block's range.
 
 mod block;
 mod cases;
 mod definition;
+mod pages;
 mod sums;
 
 use super::block_float::{self, BFP_BLOCK};
 use super::gemv::plan::{MAX_BATCH, Timestamp};
+use super::paged::{CacheKernel, PageTableArgs};
 use crate::shared::Contract;
 use crate::shared::attend::attend;
-use crate::shared::cache::{self};
-use crate::shared::state::{LEN, POSITION};
+use crate::shared::cache::{self, CachePages};
+use crate::shared::state::{LEN, POSITION, SEQUENCE};
 use block::{AttentionBlock, RowFilter, TileRange};
 use definition::{HALF_SHARED, MAX_UNSPLIT_TILES, QUERIES, TILE};
 pub use definition::{PipelinedAttention, PipelinedAttentionArgs};
@@ -96,6 +101,28 @@ impl KernelDef for PipelinedAttention {
     }
 
     fn grid(&self, a: &PipelinedAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.grid_over(a, CachePages::Own)
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: PipelinedAttentionArgs<Dev<'k>>) {
+        self.program_over(k, a, None);
+    }
+
+    fn reference(&self, a: PipelinedAttentionArgs<Cpu<'_>>) {
+        self.reference_over(a, None);
+    }
+}
+
+impl CacheKernel for PipelinedAttention {
+    fn ctx(a: &PipelinedAttentionArgs<Shape>) -> u32 {
+        a.ctx
+    }
+
+    fn grid_over(
+        &self,
+        a: &PipelinedAttentionArgs<Shape>,
+        pages: CachePages,
+    ) -> Result<Grid, ShapeError> {
         self.multiple("the kernel's head_dim", self.head_dim, 16)?;
         self.range("the kernel's head_dim", self.head_dim, 16, 256)?;
         self.range("the kernel's queries", self.queries, 1, 2 * QUERIES)?;
@@ -123,7 +150,7 @@ impl KernelDef for PipelinedAttention {
         })?;
         batched("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            cache::check_own(self, name, found, [a.ctx, a.kv_heads, self.head_dim])?;
+            pages.check(self, name, found, [a.ctx, a.kv_heads, self.head_dim])?;
         }
 
         let y = [a.y, a.y_scale];
@@ -163,7 +190,12 @@ impl KernelDef for PipelinedAttention {
         })
     }
 
-    fn program<'k>(&self, k: Builder<'k>, a: PipelinedAttentionArgs<Dev<'k>>) {
+    fn program_over<'k>(
+        &self,
+        k: Builder<'k>,
+        a: PipelinedAttentionArgs<Dev<'k>>,
+        table: Option<PageTableArgs<Dev<'k>>>,
+    ) {
         if self.overlap {
             k.grid_trigger();
         }
@@ -172,7 +204,7 @@ impl KernelDef for PipelinedAttention {
             "pipeline/attention/work",
             "heads of the block, and the lane's chunk of their rows",
         );
-        let block = AttentionBlock::new(k, self, &a);
+        let block = AttentionBlock::new(k, self, &a, table.as_ref());
         block.timestamp(Timestamp::Begun);
         block.timestamp(Timestamp::SmId);
 
@@ -204,7 +236,11 @@ impl KernelDef for PipelinedAttention {
         block.timestamp(Timestamp::Stored);
     }
 
-    fn reference(&self, a: PipelinedAttentionArgs<Cpu<'_>>) {
+    fn reference_over(
+        &self,
+        a: PipelinedAttentionArgs<Cpu<'_>>,
+        table: Option<PageTableArgs<Cpu<'_>>>,
+    ) {
         let dim = self.head_dim as usize;
         let ctx = a.ctx as usize;
         let splits = a.splits as usize;
@@ -219,8 +255,14 @@ impl KernelDef for PipelinedAttention {
             let start = n - self.window.map_or(n, |window| n.min(window as usize));
             let q: Vec<f64> = a.q[head * dim..][..dim].iter().map(|&q| q.into()).collect();
             let kv_head = head % heads / self.queries as usize;
+            let sequence = a.state[token * LEN + SEQUENCE as usize];
             let row = |p: usize| {
-                let first = cache::own_row(a.kv_heads as usize, kv_head, p) * dim;
+                let kv_heads = a.kv_heads as usize;
+                let row = match &table {
+                    None => cache::own_row(kv_heads, kv_head, p),
+                    Some(table) => table.clamped_row(sequence, [kv_heads, kv_head], p),
+                };
+                let first = row * dim;
                 [a.k_cache, a.v_cache].map(|cache| &cache[first..][..dim])
             };
             let scale = f64::from(a.scale);
