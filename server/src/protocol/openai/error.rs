@@ -56,6 +56,12 @@ fn class(kind: ErrorKind) -> ErrorClass {
             "authentication_error",
             Some("invalid_api_key"),
         ),
+        ErrorKind::Forbidden => (StatusCode::FORBIDDEN, "permission_error", None),
+        ErrorKind::Timeout => (
+            StatusCode::REQUEST_TIMEOUT,
+            "invalid_request_error",
+            Some("request_timeout"),
+        ),
         ErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found_error", Some("not_found")),
         ErrorKind::Method => (
             StatusCode::METHOD_NOT_ALLOWED,
@@ -86,6 +92,8 @@ pub fn error_body(error: &RequestError) -> ErrorBody {
         ErrorKind::ContextExceeded { prompt, ctx } => (Some(prompt), Some(ctx)),
         ErrorKind::Invalid
         | ErrorKind::Unauthorized
+        | ErrorKind::Forbidden
+        | ErrorKind::Timeout
         | ErrorKind::NotFound
         | ErrorKind::Method
         | ErrorKind::TooLarge
