@@ -71,4 +71,5 @@ async function update() {
   setTimeout(update, 1000);
 }
 
+$("key").form.onsubmit = (event) => event.preventDefault();
 update();
