@@ -10,17 +10,20 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::arguments::Arguments;
-use super::error::Error;
-use super::host::Host;
-use super::limits::{DEEPEST_RUN, LONGEST};
-use super::operators;
-use super::strftime::Date;
-use super::syntax::{
+use crate::chat::jinja::builtins::filters;
+use crate::chat::jinja::builtins::globals;
+use crate::chat::jinja::builtins::test_functions;
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::limits::{DEEPEST_RUN, LONGEST};
+use crate::chat::jinja::parse::syntax::{
     Body, CallArguments, Const, Expr, ExprKind, ForLoop, Frame, Stmt, StmtKind, Target,
 };
-use super::value::{self, Closure, Dict, Loop, Scope, Value};
-use super::{filters, globals, methods, test_functions};
+use crate::chat::jinja::python::arguments::Arguments;
+use crate::chat::jinja::python::host::Host;
+use crate::chat::jinja::python::methods;
+use crate::chat::jinja::python::operators;
+use crate::chat::jinja::python::strftime::Date;
+use crate::chat::jinja::python::value::{self, Closure, Dict, Loop, Scope, Value};
 
 /// The characters around a reply while it is rendered: noncharacters of Unicode, which no text has.
 pub(super) const MARKS: [char; 2] = ['\u{fdd0}', '\u{fdd1}'];

@@ -8,36 +8,21 @@
 //! Anything that Python has and that is not here is an error with its name, so that no text is
 //! silently different.
 //!
-//! The stages are `lexer`, `parser` and `interpreter`. `value`, `operators`, `methods`, `format`
-//! and `text` are Python's objects. `filters`, `test_functions` and `globals` are Jinja's tables of names.
+//! `parse` turns the text into a tree, and `interpreter` renders it. `python` has Python's objects,
+//! and `builtins` Jinja's tables of names.
 //!
 //! Limits: whole numbers have 128 bits, and other templates cannot be included. A generator is read
 //! when it is made, not item by item, apart from the condition of a loop.
 
-mod arguments;
+mod builtins;
 mod error;
-mod escapes;
-mod filters;
-mod format;
-mod globals;
-mod host;
 mod interpreter;
-mod json;
-mod lexer;
 mod limits;
-mod methods;
-mod names;
-mod operators;
-mod parser;
-mod strftime;
-mod symbols;
-mod syntax;
-mod test_functions;
-mod text;
-mod value;
+mod parse;
+mod python;
 
 pub(super) use error::Error;
-pub(super) use strftime::Date;
+pub(super) use python::strftime::Date;
 
 use super::value::Value;
 use interpreter::{Interpreter, Replies};
@@ -48,7 +33,7 @@ pub(super) const MARKS: [char; 2] = interpreter::MARKS;
 /// A template that was parsed.
 #[derive(Debug)]
 pub(super) struct Template {
-    parsed: parser::Parsed,
+    parsed: parse::parser::Parsed,
 }
 
 /// The inputs of a template.
@@ -69,7 +54,7 @@ impl Template {
     /// Returns an error with a line if the text is not a template.
     pub(super) fn new(source: &str) -> Result<Template, Error> {
         Ok(Template {
-            parsed: parser::parse(source)?,
+            parsed: parse::parser::parse(source)?,
         })
     }
 
@@ -109,7 +94,7 @@ impl Template {
 
     /// Returns the text, and true if a reply was written into a captured part of it.
     fn run(&self, inputs: &Inputs, replies: Replies) -> Result<(String, bool), Error> {
-        let mut variables: Vec<(String, value::Value)> = vec![];
+        let mut variables: Vec<(String, python::value::Value)> = vec![];
         for (name, value) in &inputs.variables {
             variables.retain(|(known, _)| known != name);
             variables.push((name.clone(), value.into()));

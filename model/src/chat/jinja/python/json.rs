@@ -4,12 +4,12 @@
 //! Letters beyond ASCII stay as they are, keys keep their order, and a space follows `,` and `:`
 //! (<https://docs.python.org/3/library/json.html#json.dumps>).
 
-use super::arguments::Arguments;
-use super::error::Error;
-use super::host::Host;
-use super::limits::{DEEPEST_VALUE, LONGEST};
-use super::text;
-use super::value::{self, Dict, Value};
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::limits::{DEEPEST_VALUE, LONGEST};
+use crate::chat::jinja::python::arguments::Arguments;
+use crate::chat::jinja::python::host::Host;
+use crate::chat::jinja::python::text;
+use crate::chat::jinja::python::value::{self, Dict, Value};
 
 type Run<T> = Result<T, Error>;
 
@@ -26,7 +26,11 @@ struct Style {
 }
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`
-pub(super) fn tojson(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
+pub(in crate::chat::jinja) fn tojson(
+    host: &mut dyn Host,
+    value: &Value,
+    arguments: Arguments,
+) -> Run<Value> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ascii, indent, separators, sorted] = arguments.bind("tojson", names)?;
     let indent = self::indent(indent)?;

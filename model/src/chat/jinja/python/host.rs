@@ -4,16 +4,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::error::Error;
-use super::limits::LONGEST;
-use super::strftime::Date;
-use super::value::{Dict, Loop, Value};
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::limits::LONGEST;
+use crate::chat::jinja::python::strftime::Date;
+use crate::chat::jinja::python::value::{Dict, Loop, Value};
 
 type Run<T> = Result<T, Error>;
 
 /// The services of the interpreter. As a trait, it lets the tables of names stay below the
 /// interpreter that uses them.
-pub(super) trait Host {
+pub(in crate::chat::jinja) trait Host {
     /// Pays for `amount` steps.
     fn pay(&mut self, amount: usize) -> Run<()>;
 

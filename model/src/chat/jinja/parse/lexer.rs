@@ -1,13 +1,13 @@
 //! Divides the text of a template into tokens, as `jinja2/lexer.py` does with `trim_blocks` and
 //! `lstrip_blocks`.
 
-use super::error::Error;
-use super::escapes;
-use super::text::is_space;
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::parse::escapes;
+use crate::chat::jinja::python::text::is_space;
 
 /// A token.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Token {
+pub(in crate::chat::jinja) enum Token {
     /// Text outside of tags.
     Data(String),
     VariableBegin,
@@ -31,7 +31,7 @@ const SIGNS: [&str; 26] = [
 ];
 
 /// A token and its line.
-pub(super) type Placed = (u32, Token);
+pub(in crate::chat::jinja) type Placed = (u32, Token);
 
 /// A reader of the text.
 struct Lexer<'t> {
@@ -44,7 +44,7 @@ struct Lexer<'t> {
 }
 
 /// Returns the tokens of a template, with [`Token::End`] as the last.
-pub(super) fn tokens(source: &str) -> Result<Vec<Placed>, Error> {
+pub(in crate::chat::jinja) fn tokens(source: &str) -> Result<Vec<Placed>, Error> {
     // Jinja unifies line breaks before it reads anything else, and drops one at the end.
     let unified = source.replace("\r\n", "\n").replace('\r', "\n");
     let text = unified.strip_suffix('\n').unwrap_or(&unified);

@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::syntax::{Body, CallArguments, Expr, ExprKind, Frame, MacroDef, Stmt, StmtKind, Target};
+use crate::chat::jinja::parse::syntax::{
+    Body, CallArguments, Expr, ExprKind, Frame, MacroDef, Stmt, StmtKind, Target,
+};
 
 /// The first use of a name in a scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +30,7 @@ struct Symbols<'p> {
 }
 
 /// Finds the variables of all scopes, and returns those of the top level that begin as undefined.
-pub(super) fn resolve(body: &mut Body) -> Vec<String> {
+pub(in crate::chat::jinja) fn resolve(body: &mut Body) -> Vec<String> {
     let mut symbols = Symbols::default();
     symbols.statements(body);
     inner(body, &symbols);

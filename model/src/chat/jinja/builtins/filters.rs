@@ -3,18 +3,18 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use super::arguments::Arguments;
-use super::error::Error;
-use super::format;
-use super::host::Host;
-use super::json;
-use super::methods;
-use super::names::UNSUPPORTED_FILTERS;
-use super::operators;
-use super::syntax::Operator;
-use super::test_functions;
-use super::text;
-use super::value::{self, Dict, Value, View};
+use crate::chat::jinja::builtins::names::UNSUPPORTED_FILTERS;
+use crate::chat::jinja::builtins::test_functions;
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::parse::syntax::Operator;
+use crate::chat::jinja::python::arguments::Arguments;
+use crate::chat::jinja::python::format;
+use crate::chat::jinja::python::host::Host;
+use crate::chat::jinja::python::json;
+use crate::chat::jinja::python::methods;
+use crate::chat::jinja::python::operators;
+use crate::chat::jinja::python::text;
+use crate::chat::jinja::python::value::{self, Dict, Value, View};
 
 type Run<T> = Result<T, Error>;
 
@@ -23,7 +23,7 @@ type Run<T> = Result<T, Error>;
 /// # Errors
 /// Returns an error if there is no filter of this name, if it is not supported, or if Jinja2 would
 /// raise an exception.
-pub(super) fn apply(
+pub(in crate::chat::jinja) fn apply(
     host: &mut dyn Host,
     name: &str,
     value: Value,

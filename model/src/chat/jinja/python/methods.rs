@@ -6,12 +6,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::arguments::Arguments;
-use super::error::Error;
-use super::format;
-use super::host::Host;
-use super::text::{self, Ends, is_space};
-use super::value::{self, Dict, Value, View};
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::python::arguments::Arguments;
+use crate::chat::jinja::python::format;
+use crate::chat::jinja::python::host::Host;
+use crate::chat::jinja::python::text::{self, Ends, is_space};
+use crate::chat::jinja::python::value::{self, Dict, Value, View};
 
 type Run<T> = Result<T, Error>;
 
@@ -102,7 +102,7 @@ const GENERATOR_UNSUPPORTED: [&str; 8] = [
 ];
 
 /// Returns an attribute of the Python object. It is undefined if the sandbox hides it.
-pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
+pub(in crate::chat::jinja) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
     // The sandbox hides the internals of all objects except undefined ones.
     if name.starts_with("__") && name.ends_with("__") && name.len() > 4 {
         return Ok(match object {
@@ -215,7 +215,7 @@ pub(super) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
 }
 
 /// Calls a method of an object.
-pub(super) fn call(
+pub(in crate::chat::jinja) fn call(
     host: &mut dyn Host,
     object: &Value,
     name: &str,
@@ -488,7 +488,7 @@ fn replace(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> 
 }
 
 /// Replaces the first `count` occurrences of a text, or all if `count` is negative.
-pub(super) fn replaced(
+pub(in crate::chat::jinja) fn replaced(
     host: &mut dyn Host,
     text: &str,
     old: &str,
@@ -634,7 +634,11 @@ fn partition(name: &str, text: &str, arguments: Arguments) -> Run<Value> {
 }
 
 /// Joins strings with a separator.
-pub(super) fn joined(host: &mut dyn Host, separator: &str, items: &[Value]) -> Run<Value> {
+pub(in crate::chat::jinja) fn joined(
+    host: &mut dyn Host,
+    separator: &str,
+    items: &[Value],
+) -> Run<Value> {
     let mut texts = vec![];
     for (i, item) in items.iter().enumerate() {
         let Some(text) = item.as_str() else {

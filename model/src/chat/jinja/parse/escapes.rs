@@ -2,7 +2,7 @@
 //! it.
 
 /// Returns the text of a string between its quotes.
-pub(super) fn decode(text: &str) -> Result<String, String> {
+pub(in crate::chat::jinja) fn decode(text: &str) -> Result<String, String> {
     if !text.contains('\\') {
         return Ok(text.to_owned());
     }
@@ -63,7 +63,7 @@ fn escape<'a>(text: &'a str, decoded: &mut String) -> Result<&'a str, String> {
             let Some((name, rest)) = name else {
                 return Err("malformed \\N character escape".to_owned());
             };
-            let Some(c) = super::text::named(name) else {
+            let Some(c) = crate::chat::jinja::python::text::named(name) else {
                 return Err(format!("unknown Unicode character name {name:?} in \\N"));
             };
             decoded.push(c);

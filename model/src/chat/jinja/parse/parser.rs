@@ -5,24 +5,24 @@
 
 use std::sync::Arc;
 
-use super::error::Error;
-use super::lexer::{self, Placed, Token};
-use super::limits::DEEPEST_SYNTAX;
-use super::names::{is_filter, is_test};
-use super::symbols;
-use super::syntax::{
+use crate::chat::jinja::builtins::names::{is_filter, is_test};
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::limits::DEEPEST_SYNTAX;
+use crate::chat::jinja::parse::lexer::{self, Placed, Token};
+use crate::chat::jinja::parse::symbols;
+use crate::chat::jinja::parse::syntax::{
     Body, CallArguments, Comparison, Const, Expr, ExprKind, ForLoop, Frame, MacroDef, MacroUses,
     Operator, Stmt, StmtKind, Target,
 };
 
 /// A template that was parsed.
 #[derive(Debug)]
-pub(super) struct Parsed {
-    pub(super) frame: Frame,
+pub(in crate::chat::jinja) struct Parsed {
+    pub(in crate::chat::jinja) frame: Frame,
     /// True if there is a `{% generation %}`.
-    pub(super) marks_replies: bool,
+    pub(in crate::chat::jinja) marks_replies: bool,
     /// True if a name is `strftime_now`.
-    pub(super) asks_date: bool,
+    pub(in crate::chat::jinja) asks_date: bool,
 }
 
 /// A recursive descent parser.
@@ -46,7 +46,7 @@ struct Parser {
 ///
 /// # Errors
 /// Returns an error with the line if the text is not a template.
-pub(super) fn parse(source: &str) -> Result<Parsed, Error> {
+pub(in crate::chat::jinja) fn parse(source: &str) -> Result<Parsed, Error> {
     let tokens = lexer::tokens(source)?;
     let mut parser = Parser {
         tokens,

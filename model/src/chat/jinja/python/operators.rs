@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use super::error::Error;
-use super::format;
-use super::host::Host;
-use super::syntax::{Comparison, Operator};
-use super::text;
-use super::value::{self, Value, View};
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::parse::syntax::{Comparison, Operator};
+use crate::chat::jinja::python::format;
+use crate::chat::jinja::python::host::Host;
+use crate::chat::jinja::python::text;
+use crate::chat::jinja::python::value::{self, Value, View};
 
 type Run<T> = Result<T, Error>;
 
@@ -46,7 +46,7 @@ fn unsupported<T>(operator: Operator, left: &Value, right: &Value) -> Run<T> {
 }
 
 /// Applies an operator to two values.
-pub(super) fn binary(
+pub(in crate::chat::jinja) fn binary(
     host: &mut dyn Host,
     operator: Operator,
     left: &Value,
@@ -239,7 +239,7 @@ fn divided(a: f64, b: f64) -> (f64, f64) {
 }
 
 /// Returns `-value`.
-pub(super) fn negative(value: &Value) -> Run<Value> {
+pub(in crate::chat::jinja) fn negative(value: &Value) -> Run<Value> {
     match value {
         Value::Float(number) => Ok(Value::Float(-number)),
         _ => match value.as_int() {
@@ -250,7 +250,7 @@ pub(super) fn negative(value: &Value) -> Run<Value> {
 }
 
 /// Returns `+value`.
-pub(super) fn positive(value: &Value) -> Run<Value> {
+pub(in crate::chat::jinja) fn positive(value: &Value) -> Run<Value> {
     match value {
         Value::Float(number) => Ok(Value::Float(*number)),
         _ => value
@@ -271,7 +271,11 @@ fn unary<T>(value: &Value, sign: &str) -> Run<T> {
 }
 
 /// Compares two values with an operator.
-pub(super) fn compare(comparison: Comparison, left: &Value, right: &Value) -> Run<bool> {
+pub(in crate::chat::jinja) fn compare(
+    comparison: Comparison,
+    left: &Value,
+    right: &Value,
+) -> Run<bool> {
     let order =
         |sign, is: fn(Ordering) -> bool| Ok(value::compare(left, right, sign, 0)?.is_some_and(is));
     match comparison {
@@ -342,7 +346,7 @@ fn position(index: i128, len: usize) -> Option<usize> {
 }
 
 /// Returns `object[index]`, or `None` if Python raises a `TypeError` or `LookupError`.
-pub(super) fn item(object: &Value, index: &Value) -> Option<Value> {
+pub(in crate::chat::jinja) fn item(object: &Value, index: &Value) -> Option<Value> {
     match object {
         Value::Dict(dict) => {
             index.check_key().ok()?;
@@ -367,7 +371,7 @@ pub(super) fn item(object: &Value, index: &Value) -> Option<Value> {
 }
 
 /// Returns Python's `object[start:stop:step]`.
-pub(super) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
+pub(in crate::chat::jinja) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
     if let Value::Undefined(reason) = object {
         return Err(Error::undefined(reason));
     }

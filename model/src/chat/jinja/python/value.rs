@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::error::Error;
-use super::limits::{DEEPEST_VALUE, LONGEST};
-use super::syntax::{ForLoop, MacroDef};
-use super::text;
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::limits::{DEEPEST_VALUE, LONGEST};
+use crate::chat::jinja::parse::syntax::{ForLoop, MacroDef};
+use crate::chat::jinja::python::text;
 use crate::chat::value::Value as Json;
 
 /// A value of a template.
 #[derive(Debug, Clone)]
-pub(super) enum Value {
+pub(in crate::chat::jinja) enum Value {
     /// The reason why there is no value.
     Undefined(Rc<str>),
     None,
@@ -45,7 +45,7 @@ pub(super) enum Value {
 
 /// A view of a dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum View {
+pub(in crate::chat::jinja) enum View {
     Keys,
     Values,
     Items,
@@ -53,81 +53,81 @@ pub(super) enum View {
 
 /// Python's `range`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Range {
-    pub(super) start: i128,
-    pub(super) stop: i128,
-    pub(super) step: i128,
+pub(in crate::chat::jinja) struct Range {
+    pub(in crate::chat::jinja) start: i128,
+    pub(in crate::chat::jinja) stop: i128,
+    pub(in crate::chat::jinja) step: i128,
 }
 
 /// Jinja's `cycler`.
 #[derive(Debug)]
-pub(super) struct Cycler {
-    pub(super) items: Vec<Value>,
-    pub(super) at: RefCell<usize>,
+pub(in crate::chat::jinja) struct Cycler {
+    pub(in crate::chat::jinja) items: Vec<Value>,
+    pub(in crate::chat::jinja) at: RefCell<usize>,
 }
 
 /// Jinja's `joiner`.
 #[derive(Debug)]
-pub(super) struct Joiner {
-    pub(super) separator: Value,
-    pub(super) used: RefCell<bool>,
+pub(in crate::chat::jinja) struct Joiner {
+    pub(in crate::chat::jinja) separator: Value,
+    pub(in crate::chat::jinja) used: RefCell<bool>,
 }
 
 /// The variables of a part of the template.
 #[derive(Debug)]
-pub(super) struct Scope {
-    pub(super) variables: RefCell<Vec<(String, Value)>>,
-    pub(super) parent: Option<Rc<Scope>>,
+pub(in crate::chat::jinja) struct Scope {
+    pub(in crate::chat::jinja) variables: RefCell<Vec<(String, Value)>>,
+    pub(in crate::chat::jinja) parent: Option<Rc<Scope>>,
 }
 
 /// A macro, or the body of a call block, with the scope that it was defined in.
 #[derive(Debug)]
-pub(super) struct Closure {
-    pub(super) def: Arc<MacroDef>,
-    pub(super) scope: Rc<Scope>,
+pub(in crate::chat::jinja) struct Closure {
+    pub(in crate::chat::jinja) def: Arc<MacroDef>,
+    pub(in crate::chat::jinja) scope: Rc<Scope>,
 }
 
 /// The variable `loop`.
 #[derive(Debug)]
-pub(super) struct Loop {
-    pub(super) queue: Rc<RefCell<VecDeque<Value>>>,
-    pub(super) def: Arc<ForLoop>,
+pub(in crate::chat::jinja) struct Loop {
+    pub(in crate::chat::jinja) queue: Rc<RefCell<VecDeque<Value>>>,
+    pub(in crate::chat::jinja) def: Arc<ForLoop>,
     /// The scope around the loop.
-    pub(super) scope: Rc<Scope>,
+    pub(in crate::chat::jinja) scope: Rc<Scope>,
     /// False once the rest of the items has passed the test of the loop.
-    pub(super) tested: bool,
-    pub(super) length: Option<usize>,
+    pub(in crate::chat::jinja) tested: bool,
+    pub(in crate::chat::jinja) length: Option<usize>,
     /// The index of the current item, or -1 before the first one.
-    pub(super) index0: i128,
-    pub(super) depth0: i128,
+    pub(in crate::chat::jinja) index0: i128,
+    pub(in crate::chat::jinja) depth0: i128,
     /// The next item, if it was read early.
-    pub(super) after: Option<Value>,
-    pub(super) before: Option<Value>,
-    pub(super) current: Option<Value>,
-    pub(super) changed: Option<Vec<Value>>,
+    pub(in crate::chat::jinja) after: Option<Value>,
+    pub(in crate::chat::jinja) before: Option<Value>,
+    pub(in crate::chat::jinja) current: Option<Value>,
+    pub(in crate::chat::jinja) changed: Option<Vec<Value>>,
 }
 
 /// A dictionary in the order of insertion.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Dict {
+pub(in crate::chat::jinja) struct Dict {
     entries: Vec<(Value, Value)>,
 }
 
 impl Closure {
-    pub(super) fn name(&self) -> Option<&str> {
+    pub(in crate::chat::jinja) fn name(&self) -> Option<&str> {
         self.def.name.as_deref()
     }
 }
 
 impl Loop {
     /// Returns the number of items, if it is known without reading them.
-    pub(super) fn known_length(&self) -> Option<usize> {
+    pub(in crate::chat::jinja) fn known_length(&self) -> Option<usize> {
         self.length
     }
 }
 
 impl Scope {
-    pub(super) fn new(parent: Option<Rc<Scope>>) -> Rc<Scope> {
+    pub(in crate::chat::jinja) fn new(parent: Option<Rc<Scope>>) -> Rc<Scope> {
         Rc::new(Scope {
             variables: RefCell::new(vec![]),
             parent,
@@ -135,7 +135,7 @@ impl Scope {
     }
 
     /// Returns the value of a variable in this scope or in the nearest one around it.
-    pub(super) fn get(&self, name: &str) -> Option<Value> {
+    pub(in crate::chat::jinja) fn get(&self, name: &str) -> Option<Value> {
         let mut scope = Some(self);
         while let Some(here) = scope {
             let variables = here.variables.borrow();
@@ -148,7 +148,7 @@ impl Scope {
     }
 
     /// Assigns a variable of this scope.
-    pub(super) fn set(&self, name: &str, value: Value) {
+    pub(in crate::chat::jinja) fn set(&self, name: &str, value: Value) {
         let mut variables = self.variables.borrow_mut();
         match variables.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value,
@@ -158,7 +158,7 @@ impl Scope {
 }
 
 impl Range {
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::chat::jinja) fn len(&self) -> usize {
         let (low, high) = if self.step > 0 {
             (self.start, self.stop)
         } else {
@@ -172,33 +172,33 @@ impl Range {
         }
     }
 
-    pub(super) fn items(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
+    pub(in crate::chat::jinja) fn items(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
         let Range { start, step, .. } = *self;
         (0..self.len()).map(move |i| Value::Int(start + i as i128 * step))
     }
 }
 
 impl Dict {
-    pub(super) fn new(entries: Vec<(Value, Value)>) -> Dict {
+    pub(in crate::chat::jinja) fn new(entries: Vec<(Value, Value)>) -> Dict {
         Dict { entries }
     }
 
-    pub(super) fn entries(&self) -> &[(Value, Value)] {
+    pub(in crate::chat::jinja) fn entries(&self) -> &[(Value, Value)] {
         &self.entries
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::chat::jinja) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn get(&self, key: &Value) -> Option<&Value> {
+    pub(in crate::chat::jinja) fn get(&self, key: &Value) -> Option<&Value> {
         self.entries
             .iter()
             .find(|(known, _)| same_key(known, key))
             .map(|(_, value)| value)
     }
 
-    pub(super) fn get_str(&self, key: &str) -> Option<&Value> {
+    pub(in crate::chat::jinja) fn get_str(&self, key: &str) -> Option<&Value> {
         let is = |known: &Value| matches!(known, Value::String(text) | Value::Markup(text) if **text == *key);
         self.entries
             .iter()
@@ -206,7 +206,7 @@ impl Dict {
             .map(|(_, value)| value)
     }
 
-    pub(super) fn insert(&mut self, key: Value, value: Value) {
+    pub(in crate::chat::jinja) fn insert(&mut self, key: Value, value: Value) {
         match self
             .entries
             .iter_mut()
@@ -258,20 +258,20 @@ impl From<Vec<Value>> for Value {
 
 impl Value {
     /// Returns an undefined value. The reason is for error messages.
-    pub(super) fn undefined(reason: impl Into<String>) -> Value {
+    pub(in crate::chat::jinja) fn undefined(reason: impl Into<String>) -> Value {
         Value::Undefined(reason.into().into())
     }
 
-    pub(super) fn tuple(items: Vec<Value>) -> Value {
+    pub(in crate::chat::jinja) fn tuple(items: Vec<Value>) -> Value {
         Value::Tuple(Rc::new(items))
     }
 
     /// Returns a generator of items that were computed already.
-    pub(super) fn generator(items: impl IntoIterator<Item = Value>) -> Value {
+    pub(in crate::chat::jinja) fn generator(items: impl IntoIterator<Item = Value>) -> Value {
         Value::Iter(Rc::new(RefCell::new(items.into_iter().collect())))
     }
 
-    pub(super) fn as_str(&self) -> Option<&str> {
+    pub(in crate::chat::jinja) fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) | Value::Markup(text) => Some(text),
             _ => None,
@@ -279,7 +279,7 @@ impl Value {
     }
 
     /// Returns the value of an integer or a bool, because bools are integers in Python.
-    pub(super) fn as_int(&self) -> Option<i128> {
+    pub(in crate::chat::jinja) fn as_int(&self) -> Option<i128> {
         match self {
             Value::Int(number) => Some(*number),
             Value::Bool(value) => Some(i128::from(*value)),
@@ -287,19 +287,19 @@ impl Value {
         }
     }
 
-    pub(super) fn as_float(&self) -> Option<f64> {
+    pub(in crate::chat::jinja) fn as_float(&self) -> Option<f64> {
         match self {
             Value::Float(number) => Some(*number),
             _ => self.as_int().map(|number| number as f64),
         }
     }
 
-    pub(super) fn is_undefined(&self) -> bool {
+    pub(in crate::chat::jinja) fn is_undefined(&self) -> bool {
         matches!(self, Value::Undefined(_))
     }
 
     /// Returns the name of the type in Python.
-    pub(super) fn type_name(&self) -> &'static str {
+    pub(in crate::chat::jinja) fn type_name(&self) -> &'static str {
         match self {
             Value::Undefined(_) => "Undefined",
             Value::None => "NoneType",
@@ -328,7 +328,7 @@ impl Value {
     }
 
     /// Returns the result of Python's `bool`.
-    pub(super) fn truth(&self) -> bool {
+    pub(in crate::chat::jinja) fn truth(&self) -> bool {
         match self {
             Value::Undefined(_) | Value::None => false,
             Value::Bool(value) => *value,
@@ -350,7 +350,7 @@ impl Value {
     }
 
     /// Returns the result of Python's `len`, or `None` if it raises an exception.
-    pub(super) fn len(&self) -> Option<usize> {
+    pub(in crate::chat::jinja) fn len(&self) -> Option<usize> {
         match self {
             Value::Undefined(_) => Some(0),
             Value::String(text) | Value::Markup(text) => Some(text.chars().count()),
@@ -362,7 +362,7 @@ impl Value {
     }
 
     /// Returns the items that a loop over the value reads. Those of a generator are taken from it.
-    pub(super) fn items(&self) -> Result<VecDeque<Value>, Error> {
+    pub(in crate::chat::jinja) fn items(&self) -> Result<VecDeque<Value>, Error> {
         match self {
             Value::Undefined(_) => Ok(VecDeque::new()),
             Value::String(text) | Value::Markup(text) => {
@@ -395,7 +395,7 @@ impl Value {
 
     /// Returns a queue of the items. The queue of a generator is the generator's own, so that
     /// reading it uses it up.
-    pub(super) fn queue(&self) -> Result<Rc<RefCell<VecDeque<Value>>>, Error> {
+    pub(in crate::chat::jinja) fn queue(&self) -> Result<Rc<RefCell<VecDeque<Value>>>, Error> {
         match self {
             Value::Iter(items) => Ok(Rc::clone(items)),
             _ => Ok(Rc::new(RefCell::new(self.items()?))),
@@ -403,7 +403,7 @@ impl Value {
     }
 
     /// Returns an error if the value cannot be a key.
-    pub(super) fn check_key(&self) -> Result<(), Error> {
+    pub(in crate::chat::jinja) fn check_key(&self) -> Result<(), Error> {
         match self {
             Value::List(_) | Value::Dict(_) | Value::View(_, View::Keys | View::Items) => Err(
                 Error::failed(format!("unhashable type: '{}'", self.type_name())),
@@ -416,7 +416,7 @@ impl Value {
     }
 
     /// Returns the result of Python's `str`.
-    pub(super) fn text(&self) -> Result<Arc<str>, Error> {
+    pub(in crate::chat::jinja) fn text(&self) -> Result<Arc<str>, Error> {
         match self {
             Value::String(text) | Value::Markup(text) => Ok(Arc::clone(text)),
             Value::Undefined(_) => Ok("".into()),
@@ -425,7 +425,7 @@ impl Value {
     }
 
     /// Returns the result of Python's `repr`.
-    pub(super) fn repr(&self) -> Result<String, Error> {
+    pub(in crate::chat::jinja) fn repr(&self) -> Result<String, Error> {
         let mut out = String::new();
         self.write_repr(&mut out, 0)?;
         Ok(out)
@@ -595,7 +595,7 @@ fn compare_numbers(a: &Value, b: &Value) -> Option<NumberOrder> {
 }
 
 /// Returns the result of Python's `==`.
-pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
+pub(in crate::chat::jinja) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
     if depth > DEEPEST_VALUE {
         return Err(Error::failed(format!(
             "values are compared that are nested more than {DEEPEST_VALUE} deep"
@@ -662,7 +662,7 @@ pub(super) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
 
 /// Returns the order of two values as Python's comparisons see it, or `None` for NaN. `sign` is for
 /// errors.
-pub(super) fn compare(
+pub(in crate::chat::jinja) fn compare(
     a: &Value,
     b: &Value,
     sign: &str,
@@ -705,7 +705,10 @@ pub(super) fn compare(
 }
 
 /// Sorts items by a key as Python does: stably, and with an error for keys that cannot be compared.
-pub(super) fn sort<T>(items: &mut [T], key: impl Fn(&T) -> Value) -> Result<(), Error> {
+pub(in crate::chat::jinja) fn sort<T>(
+    items: &mut [T],
+    key: impl Fn(&T) -> Value,
+) -> Result<(), Error> {
     let mut problem = None;
     items.sort_by(|a, b| match compare(&key(a), &key(b), "<", 0) {
         Ok(order) => order.unwrap_or(Ordering::Equal),

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use super::arguments::Arguments;
-use super::error::Error;
-use super::names::{is_filter, is_test};
-use super::operators;
-use super::syntax::Comparison;
-use super::text;
-use super::value::{self, Value};
+use crate::chat::jinja::builtins::names::{is_filter, is_test};
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::parse::syntax::Comparison;
+use crate::chat::jinja::python::arguments::Arguments;
+use crate::chat::jinja::python::operators;
+use crate::chat::jinja::python::text;
+use crate::chat::jinja::python::value::{self, Value};
 
 /// Returns the comparison with the name of a test.
 fn comparison(name: &str) -> Option<Comparison> {
@@ -28,7 +28,11 @@ fn comparison(name: &str) -> Option<Comparison> {
 ///
 /// # Errors
 /// Returns an error if there is no test of this name, or if Jinja2 would raise an exception.
-pub(super) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<bool, Error> {
+pub(in crate::chat::jinja) fn apply(
+    name: &str,
+    value: &Value,
+    arguments: Arguments,
+) -> Result<bool, Error> {
     let what = format!("the test `{name}`");
     if let Some(comparison) = comparison(name) {
         let [other] = arguments.bind(&what, ["b"])?;

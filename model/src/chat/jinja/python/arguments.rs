@@ -1,20 +1,20 @@
 //! Arguments of a call, as Python binds them to parameters.
 
-use super::error::Error;
-use super::value::Value;
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::python::value::Value;
 
 type Run<T> = Result<T, Error>;
 
 /// The arguments of a call.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Arguments {
-    pub(super) positional: Vec<Value>,
-    pub(super) named: Vec<(String, Value)>,
+pub(in crate::chat::jinja) struct Arguments {
+    pub(in crate::chat::jinja) positional: Vec<Value>,
+    pub(in crate::chat::jinja) named: Vec<(String, Value)>,
 }
 
 impl Arguments {
     /// Returns the values of parameters in order. Those that are missing are `None`.
-    pub(super) fn bind<const N: usize>(
+    pub(in crate::chat::jinja) fn bind<const N: usize>(
         self,
         what: &str,
         parameters: [&str; N],

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 /// An expression and the line that it begins in.
 #[derive(Debug)]
-pub(super) struct Expr {
-    pub(super) line: u32,
-    pub(super) kind: ExprKind,
+pub(in crate::chat::jinja) struct Expr {
+    pub(in crate::chat::jinja) line: u32,
+    pub(in crate::chat::jinja) kind: ExprKind,
 }
 
 #[derive(Debug)]
-pub(super) enum ExprKind {
+pub(in crate::chat::jinja) enum ExprKind {
     Const(Const),
     Name(String),
     List(Vec<Expr>),
@@ -39,7 +39,7 @@ pub(super) enum ExprKind {
 }
 
 #[derive(Debug)]
-pub(super) enum Const {
+pub(in crate::chat::jinja) enum Const {
     None,
     Bool(bool),
     Int(i128),
@@ -48,7 +48,7 @@ pub(super) enum Const {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operator {
+pub(in crate::chat::jinja) enum Operator {
     Add,
     Sub,
     Mul,
@@ -59,7 +59,7 @@ pub(super) enum Operator {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(in crate::chat::jinja) enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -72,16 +72,16 @@ pub(super) enum Comparison {
 
 /// `f(a, k=b, *list, **dict)`
 #[derive(Debug, Default)]
-pub(super) struct CallArguments {
-    pub(super) positional: Vec<Expr>,
-    pub(super) named: Vec<(String, Expr)>,
-    pub(super) list: Option<Box<Expr>>,
-    pub(super) dict: Option<Box<Expr>>,
+pub(in crate::chat::jinja) struct CallArguments {
+    pub(in crate::chat::jinja) positional: Vec<Expr>,
+    pub(in crate::chat::jinja) named: Vec<(String, Expr)>,
+    pub(in crate::chat::jinja) list: Option<Box<Expr>>,
+    pub(in crate::chat::jinja) dict: Option<Box<Expr>>,
 }
 
 /// What a value is assigned to.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(in crate::chat::jinja) enum Target {
     Name(String),
     /// An attribute of a namespace.
     Attribute(String, String),
@@ -90,23 +90,23 @@ pub(super) enum Target {
 
 /// A statement and the line that it begins in.
 #[derive(Debug)]
-pub(super) struct Stmt {
-    pub(super) line: u32,
-    pub(super) kind: StmtKind,
+pub(in crate::chat::jinja) struct Stmt {
+    pub(in crate::chat::jinja) line: u32,
+    pub(in crate::chat::jinja) kind: StmtKind,
 }
 
-pub(super) type Body = Vec<Stmt>;
+pub(in crate::chat::jinja) type Body = Vec<Stmt>;
 
 /// A body with its own variables.
 #[derive(Debug, Default)]
-pub(super) struct Frame {
-    pub(super) body: Body,
+pub(in crate::chat::jinja) struct Frame {
+    pub(in crate::chat::jinja) body: Body,
     /// The variables that begin as undefined, even if the name has a value outside.
-    pub(super) hidden: Vec<String>,
+    pub(in crate::chat::jinja) hidden: Vec<String>,
 }
 
 #[derive(Debug)]
-pub(super) enum StmtKind {
+pub(in crate::chat::jinja) enum StmtKind {
     Data(String),
     Print(Vec<Expr>),
     For(Arc<ForLoop>),
@@ -144,30 +144,30 @@ pub(super) enum StmtKind {
 }
 
 #[derive(Debug)]
-pub(super) struct ForLoop {
-    pub(super) target: Target,
-    pub(super) iter: Expr,
-    pub(super) test: Option<Expr>,
-    pub(super) recursive: bool,
-    pub(super) frame: Frame,
-    pub(super) otherwise: Frame,
+pub(in crate::chat::jinja) struct ForLoop {
+    pub(in crate::chat::jinja) target: Target,
+    pub(in crate::chat::jinja) iter: Expr,
+    pub(in crate::chat::jinja) test: Option<Expr>,
+    pub(in crate::chat::jinja) recursive: bool,
+    pub(in crate::chat::jinja) frame: Frame,
+    pub(in crate::chat::jinja) otherwise: Frame,
 }
 
 /// A macro, or the body of a call block.
 #[derive(Debug)]
-pub(super) struct MacroDef {
-    pub(super) name: Option<String>,
-    pub(super) parameters: Vec<String>,
+pub(in crate::chat::jinja) struct MacroDef {
+    pub(in crate::chat::jinja) name: Option<String>,
+    pub(in crate::chat::jinja) parameters: Vec<String>,
     /// The defaults of the last parameters.
-    pub(super) defaults: Vec<Expr>,
-    pub(super) frame: Frame,
+    pub(in crate::chat::jinja) defaults: Vec<Expr>,
+    pub(in crate::chat::jinja) frame: Frame,
     /// The special variables that the body uses.
-    pub(super) uses: MacroUses,
+    pub(in crate::chat::jinja) uses: MacroUses,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct MacroUses {
-    pub(super) caller: bool,
-    pub(super) varargs: bool,
-    pub(super) kwargs: bool,
+pub(in crate::chat::jinja) struct MacroUses {
+    pub(in crate::chat::jinja) caller: bool,
+    pub(in crate::chat::jinja) varargs: bool,
+    pub(in crate::chat::jinja) kwargs: bool,
 }

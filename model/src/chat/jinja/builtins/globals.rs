@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::arguments::Arguments;
-use super::error::Error;
-use super::host::Host;
-use super::strftime::{self, Date};
-use super::value::{Cycler, Dict, Joiner, Range, Value};
+use crate::chat::jinja::error::Error;
+use crate::chat::jinja::python::arguments::Arguments;
+use crate::chat::jinja::python::host::Host;
+use crate::chat::jinja::python::strftime::{self, Date};
+use crate::chat::jinja::python::value::{Cycler, Dict, Joiner, Range, Value};
 
 type Run<T> = Result<T, Error>;
 
@@ -16,7 +16,7 @@ const LONGEST_RANGE: usize = 100_000;
 
 /// Returns the global variable with a name. Without a date, the function that reads it does not
 /// exist.
-pub(super) fn global(name: &str, date: Option<Date>) -> Option<Value> {
+pub(in crate::chat::jinja) fn global(name: &str, date: Option<Date>) -> Option<Value> {
     let functions = [
         "range",
         "dict",
@@ -36,7 +36,11 @@ pub(super) fn global(name: &str, date: Option<Date>) -> Option<Value> {
 }
 
 /// Calls a global function.
-pub(super) fn call(host: &mut dyn Host, name: &str, arguments: Arguments) -> Run<Value> {
+pub(in crate::chat::jinja) fn call(
+    host: &mut dyn Host,
+    name: &str,
+    arguments: Arguments,
+) -> Run<Value> {
     match name {
         "range" => range(arguments),
         "dict" => Ok(Value::Dict(Rc::new(dict("dict", arguments)?))),

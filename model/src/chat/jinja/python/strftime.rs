@@ -140,7 +140,7 @@ impl Style {
 }
 
 /// Returns the text of a format. An unknown directive stays as it is.
-pub(super) fn format(format: &str, date: Date) -> Result<String, String> {
+pub(in crate::chat::jinja) fn format(format: &str, date: Date) -> Result<String, String> {
     let mut out = String::with_capacity(format.len());
     let mut rest = format;
     while let Some(at) = rest.find('%') {
@@ -148,7 +148,7 @@ pub(super) fn format(format: &str, date: Date) -> Result<String, String> {
         rest = &rest[at..];
         let len = directive(rest, date, &mut out)?;
         rest = &rest[len..];
-        if out.len() > super::limits::LONGEST {
+        if out.len() > crate::chat::jinja::limits::LONGEST {
             return Err("the text is too long".to_owned());
         }
     }
