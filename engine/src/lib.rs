@@ -65,6 +65,7 @@ mod write;
 
 pub use batch::{
     Batch, BatchOptions, BatchPages, ConstrainedSequence, PrefixReuse, PrefixScope, SequenceId,
+    SwappedSequence,
 };
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;

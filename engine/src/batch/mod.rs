@@ -14,7 +14,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `pages`, `sequences` | the owners of pages, on the host |
-//! | `prefixes`, `prefix_cache` | the pages that later prompts with the same prefix reuse |
+//! | `kept` | keys and values that outlive their sequence |
 //! | `device` | the buffers, the data that the host writes to them, and the launches of a step |
 //! | `head` | the last norm, the LM head and the choice of the next tokens |
 //! | `engine` | the public type |
@@ -25,18 +25,17 @@ mod constrained;
 mod device;
 mod engine;
 mod head;
+mod kept;
 mod memory;
 mod options;
 mod pages;
-mod prefix_cache;
-mod prefixes;
 mod profile;
 mod sampled;
 mod sequences;
 
 pub use constrained::ConstrainedSequence;
 pub use engine::Batch;
+pub use kept::{BatchPages, SwappedSequence};
 pub use options::BatchOptions;
-pub use prefix_cache::BatchPages;
-pub use prefixes::{PrefixReuse, PrefixScope};
+pub use pages::prefixes::{PrefixReuse, PrefixScope};
 pub use sequences::SequenceId;
