@@ -65,7 +65,7 @@ mod write;
 
 pub use batch::{
     Batch, BatchItem, BatchOptions, BatchPages, BatchStepped, BatchWanted, ConstrainedSequence,
-    PrefixReuse, PrefixScope, RowClass, SequenceId,
+    PrefixReuse, PrefixScope, RowClass, SequenceId, SwappedSequence,
 };
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;

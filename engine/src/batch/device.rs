@@ -35,9 +35,9 @@ pub(super) struct BatchDevice {
     chunked: Chunked,
     pub(super) head: BatchHead,
     /// The keys, one buffer per layer, `[pages, kv_heads, 64, head_dim]`.
-    k_cache: Vec<Buffer<f16>>,
+    pub(super) k_cache: Vec<Buffer<f16>>,
     /// The values, with the shape of `k_cache`.
-    v_cache: Vec<Buffer<f16>>,
+    pub(super) v_cache: Vec<Buffer<f16>>,
     /// The page table, `[sequences, max_pages]`.
     table: View<u32>,
     max_pages: u32,
@@ -523,7 +523,7 @@ fn partials_len(attention: &BatchAttention, c: &Config, options: &BatchOptions, 
 }
 
 /// Returns the number of key elements per page of a layer.
-fn page_len(layer: &Layer) -> usize {
+pub(super) fn page_len(layer: &Layer) -> usize {
     match &layer.mixer {
         Mixer::Attention(attention) => (attention.kv_len() * PAGE) as usize,
     }

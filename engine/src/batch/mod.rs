@@ -14,7 +14,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `pages`, `sequences` | the owners of pages, on the host |
-//! | `prefixes`, `prefix_cache` | the pages that later prompts with the same prefix reuse |
+//! | `kept` | keys and values that outlive their sequence |
 //! | `device` | the buffers, the data that the host writes to them, and the launches of a step |
 //! | `head` | the last norm, the LM head and the choice of the next tokens |
 //! | `engine` | the public type |
@@ -28,11 +28,10 @@ mod device;
 mod embedded;
 mod engine;
 mod head;
+mod kept;
 mod memory;
 mod options;
 mod pages;
-mod prefix_cache;
-mod prefixes;
 mod profile;
 mod sampled;
 mod scored;
@@ -42,8 +41,8 @@ mod stepped;
 
 pub use constrained::ConstrainedSequence;
 pub use engine::Batch;
+pub use kept::{BatchPages, SwappedSequence};
 pub use options::BatchOptions;
-pub use prefix_cache::BatchPages;
-pub use prefixes::{PrefixReuse, PrefixScope};
+pub use pages::prefixes::{PrefixReuse, PrefixScope};
 pub use sequence_id::SequenceId;
 pub use stepped::{BatchItem, BatchStepped, BatchWanted, RowClass};

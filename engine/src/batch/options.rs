@@ -2,7 +2,7 @@
 
 use warpwright_kernels::shared::cache::PAGE;
 
-use super::prefixes::PrefixReuse;
+use super::pages::prefixes::PrefixReuse;
 use crate::Error;
 use crate::chunked::CHUNK;
 use crate::sampling::options::TokenChoice;

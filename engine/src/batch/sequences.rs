@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpwright_kernels::shared::cache::PAGE;
 
-use super::pages::PageAllocator;
-use super::prefixes::{LEAST_COPIED, PageRecord, PrefixParent, PrefixReuse, PrefixScope};
+use super::pages::allocator::PageAllocator;
+use super::pages::prefixes::{LEAST_COPIED, PageRecord, PrefixParent, PrefixReuse, PrefixScope};
 use super::sequence_id::SequenceId;
 use crate::Error;
 
@@ -69,6 +69,25 @@ pub(super) struct PageSharing {
     pub(super) limit: u32,
     /// The number of first pages that are in the index, as a path with the sequence's tokens.
     pub(super) published: u32,
+}
+
+/// The tokens and pages of a sequence that was swapped out.
+#[derive(Debug, Clone)]
+pub(super) struct SwappedPages {
+    /// The number of the batch.
+    batch: u64,
+    pub(super) tokens: Vec<u32>,
+    sharing: PageSharing,
+    pub(super) pages: Vec<SwappedPage>,
+}
+
+/// A page of a sequence that was swapped out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SwappedPage {
+    /// The page at that time.
+    pub(super) page: u32,
+    /// The number of its contents in the index, if it was published by this sequence or shared.
+    serial: Option<u64>,
 }
 
 impl PageSharing {
@@ -380,30 +399,120 @@ impl Sequences {
     /// Enters the full pages of a sequence into the index. If the index already has a page with the
     /// same prefix, the sequence continues with that one and releases its own.
     fn publish_full_pages(&mut self, id: SequenceId) {
-        loop {
-            let sequence = self.get(id).expect("the caller has checked the id");
-            let index = sequence.sharing.published;
-            let end = (index + 1) * PAGE;
-            let full = sequence.tokens.len() as u32;
-            if sequence.sharing.scope.is_none() || end > full.min(sequence.sharing.limit) {
-                return;
-            }
+        while let Some(record) = self.next_full_page(id) {
+            self.publish_next(id, record);
+        }
+    }
 
-            let Some(record) = record(sequence, index) else {
-                return;
-            };
-            let own = sequence.pages[index as usize];
-            match self.pages.index().find(record.parent, &record.tokens) {
-                Some(older) => {
-                    // The device reads the page table of the next step only, so the page is free.
-                    self.pages.share(older);
-                    self.pages.release(own);
-                    self.get_mut(id).pages[index as usize] = older;
-                    self.rows[id.row as usize].changed = true;
-                }
-                None => self.pages.publish(own, record),
+    /// Returns the index entry of the first full page that a sequence has not published.
+    fn next_full_page(&self, id: SequenceId) -> Option<PageRecord> {
+        let sequence = self.get(id).expect("the caller has checked the id");
+        let index = sequence.sharing.published;
+        let end = (index + 1) * PAGE;
+        let len = sequence.tokens.len() as u32;
+        if end > len.min(sequence.sharing.limit) {
+            return None;
+        }
+        record(sequence, index)
+    }
+
+    /// Publishes the first page of a sequence that is not published yet.
+    fn publish_next(&mut self, id: SequenceId, record: PageRecord) {
+        let sequence = self.get(id).expect("the caller has checked the id");
+        let index = sequence.sharing.published as usize;
+        let own = sequence.pages[index];
+        match self.pages.index().find(record.parent, &record.tokens) {
+            Some(older) => {
+                // The device reads the page table of the next step only, so the page is free.
+                self.pages.share(older);
+                self.pages.release(own);
+                self.get_mut(id).pages[index] = older;
+                self.rows[id.row as usize].changed = true;
             }
-            self.get_mut(id).sharing.published += 1;
+            None => self.pages.publish(own, record),
+        }
+        self.get_mut(id).sharing.published += 1;
+    }
+
+    /// Returns what is needed to add a sequence again after it has left.
+    pub(super) fn swapped_pages(&self, id: SequenceId) -> Result<SwappedPages, Error> {
+        let sequence = self.get(id)?;
+        let pages = &sequence.pages[..pages_of(sequence.tokens.len() as u32) as usize];
+        let published = sequence.sharing.published as usize;
+        let pages = pages.iter().enumerate().map(|(index, &page)| SwappedPage {
+            page,
+            serial: self
+                .pages
+                .index()
+                .serial(page)
+                .filter(|_| index < published),
+        });
+        Ok(SwappedPages {
+            batch: self.batch,
+            tokens: sequence.tokens.clone(),
+            sharing: sequence.sharing,
+            pages: pages.collect(),
+        })
+    }
+
+    /// Adds a sequence that was swapped out, and returns the pages that must be written again: the
+    /// index in the sequence and the number of the page.
+    pub(super) fn swap_in(
+        &mut self,
+        swapped: &SwappedPages,
+    ) -> Result<(SequenceId, Vec<(usize, u32)>), Error> {
+        if swapped.batch != self.batch {
+            return Err(Error::NoSequence);
+        }
+
+        // A page with the same serial has been in the index since then, with the pages before it.
+        let index = self.pages.index();
+        let cached = swapped
+            .pages
+            .iter()
+            .take_while(|page| page.serial.is_some() && index.serial(page.page) == page.serial);
+        let cached: Vec<u32> = cached.map(|page| page.page).collect();
+        let kept = cached.iter().filter(|page| self.pages.users(**page) == 0);
+        let needed = (swapped.pages.len() - cached.len()) as u32;
+        let available = self.pages.available() - kept.count() as u32;
+        if needed > available {
+            return Err(Error::NoPages {
+                needed,
+                free: available,
+                all: self.pages.count(),
+            });
+        }
+
+        let first = cached.len();
+        let id = self.join_with(BatchSequence {
+            tokens: swapped.tokens.clone(),
+            pages: cached,
+            sharing: swapped.sharing.with_whole_pages(first as u32),
+        })?;
+        let mut missing = vec![];
+        for index in first..swapped.pages.len() {
+            let page = self.pages.take().expect("pages were counted");
+            self.get_mut(id).pages.push(page);
+            missing.push((index, page));
+        }
+        Ok((id, missing))
+    }
+
+    /// Publishes the pages of a sequence that was swapped in, after they were written. A sequence
+    /// whose prefix another one has published meanwhile publishes nothing any more, because it must
+    /// keep the bits of its own pages.
+    pub(super) fn publish_swapped(&mut self, id: SequenceId) {
+        while let Some(record) = self.next_full_page(id) {
+            if self
+                .pages
+                .index()
+                .find(record.parent, &record.tokens)
+                .is_some()
+            {
+                self.get_mut(id).sharing.scope = None;
+                return;
+            }
+            self.publish_next(id, record);
         }
     }
 
@@ -741,6 +850,8 @@ mod tests {
         /// Pushes the same tokens to two sequences in one step.
         PushTwo(usize, usize, u32, u32),
         Forget,
+        SwapOut(usize),
+        SwapIn(usize),
     }
 
     fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -756,6 +867,8 @@ mod tests {
             2 => (any::<usize>(), any::<usize>(), 1..150u32, 0..3u32)
                 .prop_map(|(i, j, more, script)| Act::PushTwo(i, j, more, script)),
             1 => (0..4u32).prop_map(|n| if n == 0 { Act::Forget } else { Act::Join }),
+            1 => any::<usize>().prop_map(Act::SwapOut),
+            2 => any::<usize>().prop_map(Act::SwapIn),
         ];
         prop::collection::vec(act, 1..100)
     }
@@ -793,10 +906,14 @@ mod tests {
         /// The texts of sequences that have left or were rolled back.
         texts: Vec<Vec<u32>>,
         /// The contents of each position of each page.
-        cache: Vec<[Option<u64>; PAGE as usize]>,
+        cache: Vec<CachedPage>,
         /// The number of positions found in the cache.
         hits: u32,
+        /// The sequences that were swapped out: their scopes, pages and contents.
+        swapped: Vec<(Option<PrefixScope>, SwappedPages, Vec<CachedPage>)>,
     }
+
+    type CachedPage = [Option<u64>; PAGE as usize];
 
     impl Checked {
         fn new() -> Checked {
@@ -807,6 +924,7 @@ mod tests {
                 texts: vec![vec![]],
                 cache: vec![[None; PAGE as usize]; 12],
                 hits: 0,
+                swapped: vec![],
             }
         }
 
@@ -854,6 +972,19 @@ mod tests {
                     work.dedup();
                     self.push(&work, more, script);
                 }
+                Act::SwapOut(i) => {
+                    let Some(id) = pick(i) else { return };
+                    let pages = self.sequences.swapped_pages(id).unwrap();
+                    let contents = pages
+                        .pages
+                        .iter()
+                        .map(|page| self.cache[page.page as usize]);
+                    let contents = contents.collect();
+                    self.swapped.push((self.scopes[&id], pages, contents));
+                    self.sequences.leave(id).unwrap();
+                    self.live.retain(|other| *other != id);
+                }
+                Act::SwapIn(i) => self.swap_in(i),
                 Act::Forget => {
                     self.sequences.forget_prefixes();
                     assert_eq!(self.sequences.pages().kept(), 0);
@@ -876,6 +1007,28 @@ mod tests {
             assert_eq!(*found, prompt[..cached as usize]);
             self.hits += cached;
             self.add(id, Some(scope));
+        }
+
+        fn swap_in(&mut self, i: usize) {
+            if self.swapped.is_empty() {
+                return;
+            }
+
+            let index = i % self.swapped.len();
+            let before = self.sequences.pages().available();
+            let Ok((id, missing)) = self.sequences.swap_in(&self.swapped[index].1) else {
+                assert_eq!(self.sequences.pages().available(), before);
+                return;
+            };
+            let (scope, pages, contents) = self.swapped.remove(index);
+            for (index, page) in missing {
+                assert_eq!(self.sequences.pages().users(page), 1);
+                assert!(!self.sequences.pages().index().contains(page));
+                self.cache[page as usize] = contents[index];
+            }
+            self.sequences.publish_swapped(id);
+            assert_eq!(self.sequences.get(id).unwrap().tokens, pages.tokens);
+            self.add(id, scope);
         }
 
         fn push(&mut self, ids: &[SequenceId], more: u32, text: u32) {

@@ -193,3 +193,52 @@ fn refuses_chunks_that_are_not_whole_pages() {
     );
     assert!(long.iter().all(|token| *token < VOCAB));
 }
+
+/// A sequence whose pages others have used in the meantime continues with the same bits.
+#[test]
+fn swapping_changes_no_bit() {
+    let mut batch = chunked("prefix-swap", 2, 6);
+    let scope = PrefixScope::default();
+    let prompt = tokens(3, 150);
+    let next = [7, 8, 9];
+    let (id, _) = batch.join_prompt(&prompt, scope).unwrap();
+    process(&mut batch, id, &prompt);
+    let fork = batch.fork(id, 150).unwrap();
+    batch.step(&[(fork, &next)]).unwrap();
+    let wanted = batch.logits(fork).unwrap();
+    batch.leave(fork).unwrap();
+
+    // Its pages are still there, except the last one, which is private.
+    let swapped = batch.swap_out(id).unwrap();
+    assert_eq!(swapped.tokens(), prompt);
+    assert_eq!(swapped.bytes(), 3 * 64 * 2 * 2 * 2 * 64 * 2);
+    assert!(matches!(batch.step(&[(id, &next)]), Err(Error::NoSequence)));
+    let id = batch.swap_in(&swapped).unwrap();
+    batch.step(&[(id, &next)]).unwrap();
+    assert_eq!(batch.logits(id).unwrap(), wanted);
+    batch.roll_back(id, 150).unwrap();
+
+    // Nothing of it is left.
+    let swapped = batch.swap_out(id).unwrap();
+    let other = batch.join().unwrap();
+    process(&mut batch, other, &tokens(9, 310));
+    assert_eq!(batch.page_counts().used, 5);
+    let refused = batch.swap_in(&swapped);
+    assert!(
+        matches!(refused, Err(Error::NoPages { needed: 2 | 3, .. })),
+        "{refused:?}"
+    );
+    batch.leave(other).unwrap();
+    let id = batch.swap_in(&swapped).unwrap();
+    assert_eq!(batch.tokens(id).unwrap(), prompt);
+    batch.step(&[(id, &next)]).unwrap();
+    assert_eq!(batch.logits(id).unwrap(), wanted);
+
+    // An empty sequence has nothing to copy, and another batch refuses what it does not know.
+    let empty = batch.join().unwrap();
+    let swapped = batch.swap_out(empty).unwrap();
+    assert_eq!(swapped.bytes(), 0);
+    let mut other = chunked("prefix-swap-other", 2, 6);
+    assert!(matches!(other.swap_in(&swapped), Err(Error::NoSequence)));
+    batch.swap_in(&swapped).unwrap();
+}

@@ -1,9 +1,9 @@
 //! The prefix cache of a batch: prompts that start with pages of earlier or running sequences.
 
-use super::engine::Batch;
-use super::prefixes::PrefixScope;
-use super::sequence_id::SequenceId;
 use crate::Error;
+use crate::batch::engine::Batch;
+use crate::batch::pages::prefixes::PrefixScope;
+use crate::batch::sequence_id::SequenceId;
 use crate::sampling::options::Sampling;
 
 /// The numbers of pages of a batch, by their use. Their sum is the number of all pages.

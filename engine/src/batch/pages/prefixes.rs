@@ -39,7 +39,7 @@ impl PrefixScope {
 
 /// What precedes a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PrefixParent {
+pub(crate) enum PrefixParent {
     /// Nothing: the page has the first positions of a sequence of this scope.
     Scope(PrefixScope),
     /// The positions of this page.
@@ -48,10 +48,10 @@ pub(super) enum PrefixParent {
 
 /// The tokens of a page, and the page before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PageRecord {
-    pub(super) parent: PrefixParent,
+pub(crate) struct PageRecord {
+    pub(crate) parent: PrefixParent,
     /// The tokens of the page's first positions, 1 to 64.
-    pub(super) tokens: Vec<u32>,
+    pub(crate) tokens: Vec<u32>,
 }
 
 /// A page in the index.
@@ -59,16 +59,19 @@ pub(super) struct PageRecord {
 struct IndexedPage {
     record: PageRecord,
     children: Vec<u32>,
+    /// The number of earlier entries into the index. It tells apart different contents that a page
+    /// has had.
+    serial: u64,
     /// The time when the page lost its last user, if it is kept.
     kept_since: Option<u64>,
 }
 
 /// The cached pages of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct CachedPrefix {
-    pub(super) pages: Vec<u32>,
+pub(crate) struct CachedPrefix {
+    pub(crate) pages: Vec<u32>,
     /// The number of cached positions. The last page may have more than are wanted.
-    pub(super) len: u32,
+    pub(crate) len: u32,
 }
 
 /// The prefixes that a prompt may reuse.
@@ -88,7 +91,7 @@ pub enum PrefixReuse {
 
 impl CachedPrefix {
     /// Keeps only the first `len` positions.
-    pub(super) fn truncate(&mut self, len: u32) {
+    pub(crate) fn truncate(&mut self, len: u32) {
         self.pages.truncate(len.div_ceil(PAGE) as usize);
         self.len = len;
     }
@@ -96,10 +99,10 @@ impl CachedPrefix {
 
 /// The number of common tokens from which on a part of a page is worth a copy. A copy takes two
 /// transfers per layer, about as long as a prompt of so many tokens.
-pub(super) const LEAST_COPIED: u32 = 8;
+pub(crate) const LEAST_COPIED: u32 = 8;
 
 /// All pages whose prefix is known.
-pub(super) struct PrefixIndex {
+pub(crate) struct PrefixIndex {
     /// The entry of each page.
     entries: Vec<Option<IndexedPage>>,
     /// The first pages of each scope.
@@ -110,24 +113,27 @@ pub(super) struct PrefixIndex {
     kept: u32,
     /// The current time: the number of releases.
     now: u64,
+    /// The number of entries made so far.
+    made: u64,
 }
 
 impl PrefixIndex {
-    pub(super) fn new(pages: u32) -> PrefixIndex {
+    pub(crate) fn new(pages: u32) -> PrefixIndex {
         PrefixIndex {
             entries: (0..pages).map(|_| None).collect(),
             roots: BTreeMap::new(),
             leaves: BTreeSet::new(),
             kept: 0,
             now: 0,
+            made: 0,
         }
     }
 
-    pub(super) fn kept(&self) -> u32 {
+    pub(crate) fn kept(&self) -> u32 {
         self.kept
     }
 
-    pub(super) fn contains(&self, page: u32) -> bool {
+    pub(crate) fn contains(&self, page: u32) -> bool {
         self.entries[page as usize].is_some()
     }
 
@@ -162,14 +168,19 @@ impl PrefixIndex {
         &self.entry(page).record.tokens
     }
 
+    /// Returns the number that identifies the current contents of a page, if it is in the index.
+    pub(crate) fn serial(&self, page: u32) -> Option<u64> {
+        Some(self.entries[page as usize].as_ref()?.serial)
+    }
+
     #[cfg(test)]
-    pub(super) fn parent(&self, page: u32) -> PrefixParent {
+    pub(crate) fn parent(&self, page: u32) -> PrefixParent {
         self.entry(page).record.parent
     }
 
     /// Returns the scope of a page and all tokens up to its end.
     #[cfg(test)]
-    pub(super) fn text(&self, page: u32) -> (PrefixScope, Vec<u32>) {
+    pub(crate) fn text(&self, page: u32) -> (PrefixScope, Vec<u32>) {
         let record = &self.entry(page).record;
         let (scope, mut tokens) = match record.parent {
             PrefixParent::Scope(scope) => (scope, vec![]),
@@ -180,7 +191,7 @@ impl PrefixIndex {
     }
 
     /// Returns the page with exactly these tokens after a parent.
-    pub(super) fn find(&self, parent: PrefixParent, tokens: &[u32]) -> Option<u32> {
+    pub(crate) fn find(&self, parent: PrefixParent, tokens: &[u32]) -> Option<u32> {
         let children = self.children(parent).iter().copied();
         children
             .into_iter()
@@ -188,13 +199,13 @@ impl PrefixIndex {
     }
 
     /// Returns a page after a parent whose tokens begin with these.
-    pub(super) fn extension(&self, parent: PrefixParent, tokens: &[u32]) -> Option<u32> {
+    pub(crate) fn extension(&self, parent: PrefixParent, tokens: &[u32]) -> Option<u32> {
         let mut children = self.children(parent).iter().copied();
         children.find(|&page| self.tokens(page).starts_with(tokens))
     }
 
     /// Returns the pages with the longest prefix of `tokens`, as whole pages.
-    pub(super) fn whole_pages(&self, scope: PrefixScope, tokens: &[u32]) -> CachedPrefix {
+    pub(crate) fn whole_pages(&self, scope: PrefixScope, tokens: &[u32]) -> CachedPrefix {
         let mut found = CachedPrefix::default();
         let mut parent = PrefixParent::Scope(scope);
         for tokens in tokens.chunks_exact(PAGE as usize) {
@@ -210,7 +221,7 @@ impl PrefixIndex {
 
     /// Returns the pages with the longest prefix of `tokens`. The last page may have other tokens
     /// after the common ones.
-    pub(super) fn longest(&self, scope: PrefixScope, tokens: &[u32]) -> CachedPrefix {
+    pub(crate) fn longest(&self, scope: PrefixScope, tokens: &[u32]) -> CachedPrefix {
         let mut found = self.whole_pages(scope, tokens);
         let parent = found
             .pages
@@ -236,7 +247,7 @@ impl PrefixIndex {
     }
 
     /// Enters a page, which must not be in the index and must have a user.
-    pub(super) fn insert(&mut self, page: u32, record: PageRecord) {
+    pub(crate) fn insert(&mut self, page: u32, record: PageRecord) {
         assert!(!self.contains(page), "page {page} is already known");
         assert_eq!(self.find(record.parent, &record.tokens), None);
         if let PrefixParent::Page(parent) = record.parent {
@@ -247,17 +258,19 @@ impl PrefixIndex {
         self.entries[page as usize] = Some(IndexedPage {
             record,
             children: vec![],
+            serial: self.made,
             kept_since: None,
         });
+        self.made += 1;
     }
 
     /// Advances the time by which kept pages are ordered.
-    pub(super) fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         self.now += 1;
     }
 
     /// Marks a page as kept: it has lost its last user.
-    pub(super) fn keep(&mut self, page: u32) {
+    pub(crate) fn keep(&mut self, page: u32) {
         let now = self.now;
         let entry = self.entry_mut(page);
         assert_eq!(entry.kept_since, None, "page {page} is already kept");
@@ -269,7 +282,7 @@ impl PrefixIndex {
     }
 
     /// Marks a kept page as used.
-    pub(super) fn use_again(&mut self, page: u32) {
+    pub(crate) fn use_again(&mut self, page: u32) {
         let entry = self.entry_mut(page);
         let since = entry.kept_since.take().expect("the page is kept");
         self.leaves.remove(&(since, page));
@@ -278,14 +291,14 @@ impl PrefixIndex {
 
     /// Removes the kept page that was used least recently among those without children, and returns
     /// it.
-    pub(super) fn evict(&mut self) -> Option<u32> {
+    pub(crate) fn evict(&mut self) -> Option<u32> {
         let &(_, page) = self.leaves.first()?;
         self.remove(page);
         Some(page)
     }
 
     /// Removes a page, which must have no children.
-    pub(super) fn remove(&mut self, page: u32) {
+    pub(crate) fn remove(&mut self, page: u32) {
         let entry = self.entries[page as usize]
             .take()
             .expect("the page is in the index");
@@ -316,7 +329,7 @@ impl PrefixIndex {
     }
 
     /// Removes all pages and returns them.
-    pub(super) fn clear(&mut self) -> Vec<u32> {
+    pub(crate) fn clear(&mut self) -> Vec<u32> {
         let pages = (0..)
             .zip(&mut self.entries)
             .filter_map(|(page, entry)| entry.take().map(|_| page));

@@ -44,7 +44,7 @@ impl PageAllocator {
         self.users[page as usize]
     }
 
-    pub(super) fn index(&self) -> &PrefixIndex {
+    pub(crate) fn index(&self) -> &PrefixIndex {
         &self.index
     }
 
@@ -97,7 +97,7 @@ impl PageAllocator {
     }
 
     /// Enters a page with a user into the index.
-    pub(super) fn publish(&mut self, page: u32, record: PageRecord) {
+    pub(crate) fn publish(&mut self, page: u32, record: PageRecord) {
         assert!(self.users(page) > 0, "page {page} has no user");
         if let PrefixParent::Page(parent) = record.parent {
             // A child that is in use keeps its parent in use, so that no parent is evicted first.
@@ -107,13 +107,13 @@ impl PageAllocator {
     }
 
     /// Removes a page with a user from the index. No page after it may be in the index.
-    pub(super) fn unpublish(&mut self, page: u32) {
+    pub(crate) fn unpublish(&mut self, page: u32) {
         assert!(self.users(page) > 0, "page {page} has no user");
         self.index.remove(page);
     }
 
     /// Removes all pages from the index. Kept pages become free.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         for page in self.index.clear() {
             if self.users(page) == 0 {
                 self.free.push(page);
