@@ -1,5 +1,6 @@
 //! The error type of the crate. Each message says what is wrong, where it is, and what to do.
 
+use crate::batch::sequence_id::SequenceId;
 use crate::chunked::LEAST;
 use crate::decode::needs::MemoryNeeds;
 use crate::pipeline::path::KernelPath;
@@ -101,6 +102,15 @@ pub enum Error {
     SequenceTwice,
     #[error("invalid step of {tokens} tokens: this batch accepts 1 to {most}")]
     StepTokens { tokens: usize, most: u32 },
+    #[error("{error}")]
+    InSequence {
+        sequence: SequenceId,
+        error: Box<Error>,
+    },
+    #[error(
+        "cannot return {best} best log-probabilities per token: the batch was created for at most {most}"
+    )]
+    BestTokens { best: u32, most: u32 },
     #[error(
         "the logits of the sequence are not available: it was not in the latest step, or ended before the last one"
     )]

@@ -64,7 +64,8 @@ mod splitmix;
 mod write;
 
 pub use batch::{
-    Batch, BatchOptions, BatchPages, ConstrainedSequence, PrefixReuse, PrefixScope, SequenceId,
+    Batch, BatchItem, BatchOptions, BatchPages, BatchStepped, BatchWanted, ConstrainedSequence,
+    PrefixReuse, PrefixScope, RowClass, SequenceId,
 };
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;

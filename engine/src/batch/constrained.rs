@@ -13,7 +13,7 @@ use warpwright_model::Matcher;
 
 use super::device::BatchDevice;
 use super::engine::Batch;
-use super::sequences::SequenceId;
+use super::sequence_id::SequenceId;
 use crate::Error;
 
 /// The tokens of one sequence in a step, and the grammar of its next token.
@@ -27,52 +27,6 @@ pub struct ConstrainedSequence<'a> {
 }
 
 impl Batch {
-    /// Processes the tokens of some sequences and returns the next token of each, where sequences
-    /// may follow grammars.
-    ///
-    /// It works like [`step`](Batch::step). Each matcher consumes the token that was chosen for its
-    /// sequence. Pass a matcher at the end of the text so far: a new one with the tokens of a
-    /// prompt, and later one that has consumed all tokens after the prompt. The
-    /// [logits](Batch::logits) of forbidden tokens are lowered to -2^100.
-    ///
-    /// # Errors
-    /// - [`Error::NotConstrained`] if the batch was not made with
-    ///   [`TokenChoice::Constrained`](crate::TokenChoice).
-    /// - [`Error::OtherVocabulary`] if a grammar was compiled for another vocabulary size.
-    /// - [`Error::Model`] if a grammar allows no token, or is [over](Matcher::is_over).
-    /// - The errors of [`step`](Batch::step).
-    ///
-    /// No sequence and no matcher has advanced after an error.
-    pub fn step_constrained(
-        &mut self,
-        work: &mut [ConstrainedSequence<'_>],
-    ) -> Result<Vec<u32>, Error> {
-        self.check_constrained(work)?;
-        let given: Vec<(SequenceId, &[u32])> = work
-            .iter()
-            .map(|item| (item.sequence, item.tokens))
-            .collect();
-        let (input, order) = self.begin(&given)?;
-        let sizes = self.device.step_logits(&input)?;
-
-        // The device computes the logits while the host works out the masks.
-        for item in work.iter_mut() {
-            self.allow(item)?;
-        }
-
-        self.device.choose_constrained(sizes)?;
-        let next = self.finish(&given, &order)?;
-        for (item, token) in work.iter_mut().zip(&next) {
-            let Some(matcher) = &mut item.matcher else {
-                continue;
-            };
-            matcher.take_chosen(*token)?;
-            self.record_best(item.sequence)?;
-        }
-
-        Ok(next)
-    }
-
     /// Processes the tokens of some sequences and generates up to `most` tokens for each, under its
     /// grammar if it has one.
     ///
@@ -88,7 +42,9 @@ impl Batch {
         work: &mut [ConstrainedSequence<'_>],
         most: u32,
     ) -> Result<Vec<Vec<u32>>, Error> {
-        self.check_constrained(work)?;
+        self.check_constrained()?;
+        let matchers = work.iter().filter_map(|item| item.matcher.as_deref());
+        self.check_matchers(matchers)?;
         self.check_work(work.iter().map(|item| (item.sequence, item.tokens)))?;
         if most == 0 {
             return Ok(vec![vec![]; work.len()]);
@@ -150,31 +106,44 @@ impl Batch {
         Ok(texts.into_iter().map(|text| text.made).collect())
     }
 
-    /// Returns an error if the batch cannot apply grammars, or if one is for another vocabulary.
-    fn check_constrained(&self, work: &[ConstrainedSequence<'_>]) -> Result<(), Error> {
-        let model = self.device.config.vocab;
-        if self.device.head.allowed.is_none() {
-            return Err(Error::NotConstrained);
-        }
-
-        let grammars = work
-            .iter()
-            .filter_map(|item| item.matcher.as_ref().map(|matcher| matcher.vocab()));
-        match grammars.into_iter().find(|grammar| *grammar != model) {
-            Some(grammar) => Err(Error::OtherVocabulary { grammar, model }),
-            None => Ok(()),
+    /// Returns an error if the batch cannot apply grammars.
+    pub(super) fn check_constrained(&self) -> Result<(), Error> {
+        if self.device.head.allowed.is_some() {
+            Ok(())
+        } else {
+            Err(Error::NotConstrained)
         }
     }
 
+    /// Returns an error if the batch cannot apply one of these grammars.
+    pub(super) fn check_matchers<'m>(
+        &self,
+        matchers: impl Iterator<Item = &'m Matcher>,
+    ) -> Result<(), Error> {
+        let model = self.device.config.vocab;
+        for matcher in matchers {
+            self.check_constrained()?;
+            let grammar = matcher.vocab();
+            if grammar != model {
+                return Err(Error::OtherVocabulary { grammar, model });
+            }
+        }
+        Ok(())
+    }
+
     /// Queues the copy of a sequence's mask to the device.
-    fn allow(&mut self, item: &mut ConstrainedSequence<'_>) -> Result<(), Error> {
+    pub(super) fn allow(
+        &mut self,
+        sequence: SequenceId,
+        matcher: Option<&mut Matcher>,
+    ) -> Result<(), Error> {
         let BatchDevice { head, stream, .. } = &mut self.device;
         let (Some(allowed), Some(sampler)) = (&mut head.allowed, &head.sampler) else {
             return Ok(());
         };
 
-        let row = item.sequence.row;
-        let Some(matcher) = &mut item.matcher else {
+        let row = sequence.row;
+        let Some(matcher) = matcher else {
             return Ok(allowed.free(stream, sampler, row)?);
         };
 
@@ -198,7 +167,7 @@ impl Batch {
 
     /// Records the number of best tokens in the latest choice of a sequence, if it is below the
     /// requested number.
-    fn record_best(&mut self, sequence: SequenceId) -> Result<(), Error> {
+    pub(super) fn record_best(&mut self, sequence: SequenceId) -> Result<(), Error> {
         let position = self.sequences.get(sequence)?.tokens.len() as u32 - 1;
         let best = self
             .device

@@ -180,16 +180,46 @@ impl BatchDevice {
                 .write(&w.items(input.items.len() as u32), &items)?;
         }
 
-        let selected = self.head.selected.view_range(0..input.selected.len());
-        Ok(self.stream.write(&selected, &input.selected)?)
+        if !input.selected.is_empty() {
+            let selected = self.head.selected.view_range(0..input.selected.len());
+            self.stream.write(&selected, &input.selected)?;
+        }
+        Ok(())
     }
 
     /// Launches a step of these rows kernel by kernel.
     pub(super) fn step(&mut self, input: &StepInput) -> Result<(), Error> {
+        let sizes = self.logits(input)?;
+        self.choose(sizes)
+    }
+
+    /// Launches a step kernel by kernel without the choice of tokens, and returns the sizes that
+    /// the choice needs.
+    pub(super) fn logits(&mut self, input: &StepInput) -> Result<StepSizes, Error> {
         let sizes = self.sizes(input);
         self.write(input)?;
         self.prepare(sizes)?;
-        self.launch(&mut &self.stream, sizes)
+        self.launch_logits(&mut &self.stream, sizes)?;
+        Ok(sizes)
+    }
+
+    /// Launches a step of rows that are the only ones of their sequences as a graph.
+    pub(super) fn step_graph(&mut self, states: Vec<StepState>) -> Result<StepSizes, Error> {
+        let bucket = self.write_rows(states)?;
+        self.launch_graph(bucket, 1)?;
+        Ok(self.decode_sizes(bucket))
+    }
+
+    /// Works like [`step_graph`](BatchDevice::step_graph), but without the choice of tokens.
+    pub(super) fn logits_graph(&mut self, states: Vec<StepState>) -> Result<StepSizes, Error> {
+        let bucket = self.write_rows(states)?;
+        self.launch_recorded(bucket, GraphKind::Logits)?;
+        Ok(self.decode_sizes(bucket))
+    }
+
+    /// Queues the choice of tokens from the logits of the latest step, if it has any.
+    pub(super) fn choose(&self, sizes: StepSizes) -> Result<(), Error> {
+        Ok(self.queue_choice(&mut &self.stream, sizes)?)
     }
 
     /// Returns the sizes of a step of these rows.
@@ -210,24 +240,11 @@ impl BatchDevice {
         }
     }
 
-    /// Launches a step without the choice of tokens, and returns the sizes that the choice needs.
-    /// The step is launched as a graph if every row is the only one of its sequence.
-    pub(super) fn step_logits(&mut self, input: &StepInput) -> Result<StepSizes, Error> {
-        if input.items.is_empty() {
-            let bucket = self.write_rows(input.states.clone())?;
-            self.launch_recorded(bucket, GraphKind::Logits)?;
-            return Ok(self.decode_sizes(bucket));
-        }
-
-        let sizes = self.sizes(input);
-        self.write(input)?;
-        self.prepare(sizes)?;
-        self.launch_logits(&mut &self.stream, sizes)?;
-        Ok(sizes)
-    }
-
     /// Queues the choice of tokens from the logits of the latest step, among the allowed ones.
     pub(super) fn choose_constrained(&self, sizes: StepSizes) -> Result<(), Error> {
+        if sizes.selected == 0 {
+            return Ok(());
+        }
         let state = self.states(sizes);
         Ok(self
             .head
@@ -338,12 +355,60 @@ impl BatchDevice {
     /// Queues a step.
     fn launch(&self, queue: &mut impl Queue, sizes: StepSizes) -> Result<(), Error> {
         self.launch_logits(queue, sizes)?;
-        Ok(self.head.choose(
+        Ok(self.queue_choice(queue, sizes)?)
+    }
+
+    fn queue_choice(
+        &self,
+        queue: &mut impl Queue,
+        sizes: StepSizes,
+    ) -> Result<(), warpwright_driver::Error> {
+        if sizes.selected == 0 {
+            return Ok(());
+        }
+        self.head.choose(
             queue,
             &self.config,
             &self.options,
             &self.states(sizes),
             sizes.selected,
+        )
+    }
+
+    /// Queues the logits of some rows of the latest pass, and the records of their most likely
+    /// tokens if there are to be any. The logits overwrite all earlier ones.
+    pub(super) fn score_rows(&mut self, rows: &[u32], best: u32) -> Result<(), Error> {
+        self.logits_of_rows(rows)?;
+        match &self.head.sampler {
+            Some(sampler) if best > 0 => {
+                let state = self.chunked.workspace.state.view();
+                let rows = self.head.sampled(&state, rows.len() as u32);
+                Ok(sampler.run(&mut &self.stream, rows)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues the logits of some rows of the latest pass. They overwrite all earlier logits.
+    pub(super) fn logits_of_rows(&mut self, rows: &[u32]) -> Result<(), Error> {
+        let count = rows.len() as u32;
+        let bucket = self.bucket(count);
+        self.stream
+            .write(&self.head.selected.view_range(0..rows.len()), rows)?;
+        self.head.prepare(self.stream.context(), bucket)?;
+        let w = &self.chunked.workspace;
+        let selected = SelectedRows {
+            x: &w.x,
+            count,
+            in_order: false,
+            bucket,
+            scratch: &w.scratch,
+        };
+        Ok(self.head.logits_of(
+            &mut &self.stream,
+            &self.config,
+            &self.weights.norm,
+            selected,
         )?)
     }
 
@@ -355,16 +420,46 @@ impl BatchDevice {
             .view_range(0..sizes.tokens as usize * state::LEN)
     }
 
-    /// Queues the forward pass and the LM head of a step.
-    fn launch_logits(&self, queue: &mut impl Queue, sizes: StepSizes) -> Result<(), Error> {
+    /// Launches a pass of these rows without the LM head. Their sequences are rows of `table`,
+    /// `[sequences, max_pages]`.
+    pub(super) fn stream_pass(
+        &mut self,
+        input: &StepInput,
+        table: &View<u32>,
+        sequences: u32,
+    ) -> Result<(), Error> {
+        let sizes = self.sizes(input);
+        self.write(input)?;
+        self.prepare(sizes)?;
+        self.launch_pass(&mut &self.stream, sizes, table, sequences)
+    }
+
+    /// Returns the residual stream of some rows of the latest pass.
+    pub(super) fn stream_rows(&self, first: u32, count: u32) -> View<f32> {
+        self.chunked.rows(first, count)
+    }
+
+    /// Returns the weights of the last norm.
+    pub(super) fn last_norm(&self) -> Result<View<f32>, Error> {
+        Ok(self.weights.norm.cast()?)
+    }
+
+    /// Queues the forward pass of a step. The sequences of its rows are rows of `table`.
+    fn launch_pass(
+        &self,
+        queue: &mut impl Queue,
+        sizes: StepSizes,
+        table: &View<u32>,
+        sequences: u32,
+    ) -> Result<(), Error> {
         let c = &self.config;
         let sms = self.stream.context().device().properties().multiprocessors;
         let cache = PagedCache {
             k: &self.k_cache,
             v: &self.v_cache,
             pages: self.options.pages(),
-            table: &self.table,
-            sequences: self.options.sequences,
+            table,
+            sequences,
             max_pages: self.max_pages,
             freq: &self.freq,
         };
@@ -378,35 +473,36 @@ impl BatchDevice {
             partials: &self.partials,
             ticket: &self.ticket,
         };
-        let StepSizes {
-            tokens,
-            shape,
-            items,
-            selected,
-            selected_bucket,
-            in_order,
-            ..
-        } = sizes;
         let w = &self.chunked.workspace;
         let input = PassInput {
-            tokens,
-            shape,
+            tokens: sizes.tokens,
+            shape: sizes.shape,
             wanted: WantedRows::All,
             singles: Some(singles),
-            items: &w.items(items),
+            items: &w.items(sizes.items),
             cache,
         };
-        self.chunked.run(queue, &self.weights, input)?;
+        Ok(self.chunked.run(queue, &self.weights, input)?)
+    }
+
+    /// Queues the forward pass and the LM head of a step.
+    fn launch_logits(&self, queue: &mut impl Queue, sizes: StepSizes) -> Result<(), Error> {
+        self.launch_pass(queue, sizes, &self.table, self.options.sequences)?;
+        if sizes.selected == 0 {
+            return Ok(());
+        }
+
+        let w = &self.chunked.workspace;
         let selected = SelectedRows {
             x: &w.x,
-            count: selected,
-            in_order,
-            bucket: selected_bucket,
+            count: sizes.selected,
+            in_order: sizes.in_order,
+            bucket: sizes.selected_bucket,
             scratch: &w.scratch,
         };
         Ok(self
             .head
-            .logits_of(queue, c, &self.weights.norm, selected)?)
+            .logits_of(queue, &self.config, &self.weights.norm, selected)?)
     }
 }
 

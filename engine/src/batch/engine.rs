@@ -1,17 +1,20 @@
 //! The public batch type.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use warpwright_driver::Context;
+use warpwright_driver::launch::Kernel;
 use warpwright_driver::memory::View;
-use warpwright_kernels::prompt::Item;
 use warpwright_kernels::shared::state::StepState;
+use warpwright_kernels::{LogLikelihood, RmsNorm};
 use warpwright_model::{Model, Outline};
 
 use super::device::{BatchDevice, StepInput};
 use super::memory;
 use super::options::BatchOptions;
-use super::sequences::{SequenceId, Sequences};
+use super::sequence_id::SequenceId;
+use super::sequences::Sequences;
 use crate::Error;
 use crate::chunked::kernels;
 use crate::chunked::products::TensorCores;
@@ -58,7 +61,7 @@ use crate::weights::upload;
 pub struct Batch {
     pub(super) device: BatchDevice,
     pub(super) sequences: Sequences,
-    cores: TensorCores,
+    pub(super) cores: TensorCores,
     pub(super) options: BatchOptions,
     /// The tokens that end a text.
     pub(super) stop: Vec<u32>,
@@ -70,6 +73,10 @@ pub struct Batch {
     /// The number of best tokens recorded at a row and position, where a grammar left fewer than
     /// requested.
     pub(super) fewer: BTreeMap<(u32, u32), u32>,
+    /// The kernel that scores known tokens, once it is needed.
+    pub(super) likelihood: Option<Arc<Kernel<LogLikelihood>>>,
+    /// The kernel that norms the hidden states of texts, once it is needed.
+    pub(super) norm: Option<Kernel<RmsNorm>>,
 }
 
 impl Batch {
@@ -154,6 +161,8 @@ impl Batch {
             sampled: vec![Sampling::greedy(); options.sequences as usize],
             latest: vec![],
             fewer: BTreeMap::new(),
+            likelihood: None,
+            norm: None,
         })
     }
 
@@ -226,29 +235,6 @@ impl Batch {
             self.sequences.pages().available(),
             self.sequences.pages().count(),
         )
-    }
-
-    /// Processes one or more tokens of some sequences, and returns the next token after each
-    /// sequence.
-    ///
-    /// The results of a sequence do not depend on the other sequences in the step, apart from the
-    /// bucket: see [`BatchOptions::bucket`].
-    ///
-    /// # Errors
-    /// - [`Error::NoSequence`] or [`Error::SequenceTwice`] if a sequence is not in the batch or
-    ///   appears twice.
-    /// - [`Error::NoPrompt`], [`Error::PromptToken`] or [`Error::StepTokens`] if a sequence has no
-    ///   tokens, an id is not in the vocabulary, or the step is too large.
-    /// - [`Error::SequenceLength`] or [`Error::NoPages`] if a sequence or the cache has too little
-    ///   space left.
-    /// - [`Error::Logit`] if a logit is not finite.
-    /// - [`Error::Driver`] if a driver call fails. You cannot use the batch afterwards. After the
-    ///   other errors the sequences have the tokens that they had before.
-    pub fn step(&mut self, work: &[(SequenceId, &[u32])]) -> Result<Vec<u32>, Error> {
-        let (input, order) = self.begin(work)?;
-        self.free(work.iter().map(|(id, _)| *id))?;
-        self.device.step(&input)?;
-        self.finish(work, &order)
     }
 
     /// Generates up to `steps` tokens of each sequence, which is given with its next token, and
@@ -355,50 +341,11 @@ struct FailedStep {
 }
 
 impl Batch {
-    /// Checks a step, reserves its pages, and returns its rows and their order.
-    pub(super) fn begin(
-        &mut self,
-        work: &[(SequenceId, &[u32])],
-    ) -> Result<(StepInput, Vec<usize>), Error> {
-        self.check_work(work.iter().copied())?;
-        let counts: Vec<_> = work
-            .iter()
-            .map(|(id, tokens)| (*id, tokens.len() as u32))
-            .collect();
-        self.reserve(&counts)?;
-        self.write_latest(work.iter().copied())?;
-        self.forget_latest(work.iter().map(|(id, _)| *id))?;
-        Ok(self.input(work))
-    }
-
-    /// Waits for a step and returns the next token of each sequence.
-    pub(super) fn finish(
-        &mut self,
-        work: &[(SequenceId, &[u32])],
-        order: &[usize],
-    ) -> Result<Vec<u32>, Error> {
-        self.device.stream.synchronize()?;
-        let mut next = vec![0; work.len()];
-
-        // All tokens are read before any sequence grows, so a failed step changes no sequence.
-        for (row, &index) in (0..).zip(order) {
-            let (id, tokens) = work[index];
-            let position = (self.sequences.get(id)?.tokens.len() + tokens.len()) as u32 - 1;
-            next[index] = self
-                .chosen(id, position)
-                .ok_or_else(|| self.no_token(position, row))?;
-        }
-
-        for (id, tokens) in work {
-            self.sequences.append(*id, tokens);
-        }
-
-        self.latest = order.iter().map(|&index| work[index].0).zip(0..).collect();
-        Ok(next)
-    }
-
     /// Discards records about steps that are overwritten now.
-    fn forget_latest(&mut self, work: impl Iterator<Item = SequenceId>) -> Result<(), Error> {
+    pub(super) fn forget_latest(
+        &mut self,
+        work: impl Iterator<Item = SequenceId>,
+    ) -> Result<(), Error> {
         self.latest.clear();
         for id in work {
             let len = self.sequences.get(id)?.tokens.len() as u32;
@@ -474,7 +421,7 @@ impl Batch {
 
     /// Returns the token chosen after a position, whose step must have completed, or `None` if no
     /// token was chosen.
-    fn chosen(&self, id: SequenceId, position: u32) -> Option<u32> {
+    pub(super) fn chosen(&self, id: SequenceId, position: u32) -> Option<u32> {
         let token = self
             .device
             .head
@@ -517,7 +464,10 @@ impl Batch {
             selected: vec![0],
         })?;
         self.device.stream.synchronize()?;
-        Ok(self.no_token(position, 0))
+        Ok(Error::InSequence {
+            sequence: id,
+            error: Box::new(self.no_token(position, 0)),
+        })
     }
 
     /// Checks the sequences and tokens of a step.
@@ -561,57 +511,6 @@ impl Batch {
         let copies = self.sequences.reserve(work)?;
         self.device.copy_pages(&copies)?;
         self.device.write_pages(&self.sequences.take_changed())
-    }
-
-    /// Returns the rows of a step, and the order of its sequences. Sequences with one token come
-    /// first, and then the others, the longest first.
-    fn input(&self, work: &[(SequenceId, &[u32])]) -> (StepInput, Vec<usize>) {
-        let mut order: Vec<usize> = (0..work.len()).collect();
-        order.sort_by_key(|&index| match work[index].1.len() {
-            1 => 0,
-            tokens => u32::MAX - tokens as u32,
-        });
-        let queries = kernels::queries(self.cores, &self.device.config);
-        let mut input = StepInput::default();
-        let mut items = vec![];
-        for &index in &order {
-            let (id, tokens) = work[index];
-            let first = self
-                .sequences
-                .get(id)
-                .expect("the work was checked")
-                .tokens
-                .len() as u32;
-            let row = input.states.len() as u32;
-            let count = tokens.len() as u32;
-            let limit = self.options.ctx;
-            let states = (first..)
-                .zip(tokens)
-                .map(|(position, &token)| row_state(id, token, position, limit));
-            input.states.extend(states);
-
-            // Only the last token of a sequence needs logits.
-            input.selected.push(row + count - 1);
-            if count == 1 {
-                input.singles += 1;
-                continue;
-            }
-
-            items.extend(
-                Item {
-                    row,
-                    rows: count,
-                    position: first,
-                    sequence: id.row,
-                }
-                .split(queries),
-            );
-        }
-
-        // The items with the most keys start first, because they take longest.
-        items.sort_by_key(|item| std::cmp::Reverse(item.position + item.rows));
-        input.items = items;
-        (input, order)
     }
 }
 

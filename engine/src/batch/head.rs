@@ -34,7 +34,7 @@ const MAX_BLOCKS: u32 = 64;
 pub(super) struct BatchHead {
     cores: TensorCores,
     /// The number of rows that the buffers can hold.
-    capacity: u32,
+    pub(super) capacity: u32,
     rows: MatrixRows,
     gather: Kernel<GatherRows>,
     norm: Kernel<NormTokens>,
@@ -176,6 +176,12 @@ impl BatchHead {
         let vocab = self.rows.rows as usize;
         self.logits
             .view_range(row as usize * vocab..(row as usize + 1) * vocab)
+    }
+
+    /// Returns the logits of the first `count` rows that went through the head.
+    pub(super) fn first_logits(&self, count: u32) -> View<f32> {
+        self.logits
+            .view_range(0..count as usize * self.rows.rows as usize)
     }
 
     /// Returns the kernels of a decode step of `count` rows, in the order of their launches.
@@ -336,7 +342,7 @@ impl BatchHead {
     }
 
     /// Returns the first `count` rows of logits, with their states.
-    fn sampled<'a>(&'a self, state: &'a View<u32>, count: u32) -> SampledRows<'a> {
+    pub(super) fn sampled<'a>(&'a self, state: &'a View<u32>, count: u32) -> SampledRows<'a> {
         let BatchHead {
             logits,
             selected: rows,

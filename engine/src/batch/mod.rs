@@ -18,11 +18,14 @@
 //! | `device` | the buffers, the data that the host writes to them, and the launches of a step |
 //! | `head` | the last norm, the LM head and the choice of the next tokens |
 //! | `engine` | the public type |
+//! | `stepped`, `scored` | steps, and the scores of known tokens |
+//! | `embedded` | embeddings of texts |
 //! | `sampled`, `constrained` | the sampling parameters and the grammars of sequences |
 //! | `profile` | the kernels of a step with their times |
 
 mod constrained;
 mod device;
+mod embedded;
 mod engine;
 mod head;
 mod memory;
@@ -32,11 +35,15 @@ mod prefix_cache;
 mod prefixes;
 mod profile;
 mod sampled;
+mod scored;
+pub(crate) mod sequence_id;
 mod sequences;
+mod stepped;
 
 pub use constrained::ConstrainedSequence;
 pub use engine::Batch;
 pub use options::BatchOptions;
 pub use prefix_cache::BatchPages;
 pub use prefixes::{PrefixReuse, PrefixScope};
-pub use sequences::SequenceId;
+pub use sequence_id::SequenceId;
+pub use stepped::{BatchItem, BatchStepped, BatchWanted, RowClass};

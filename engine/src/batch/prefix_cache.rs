@@ -2,7 +2,7 @@
 
 use super::engine::Batch;
 use super::prefixes::PrefixScope;
-use super::sequences::SequenceId;
+use super::sequence_id::SequenceId;
 use crate::Error;
 use crate::sampling::options::Sampling;
 

@@ -4,7 +4,7 @@
 use warpwright_driver::graph::Graph;
 
 use super::engine::{Batch, row_state};
-use super::sequences::SequenceId;
+use super::sequence_id::SequenceId;
 use crate::Error;
 use crate::chunked::list::{TimedNode, timed};
 

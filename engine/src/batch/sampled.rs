@@ -2,7 +2,7 @@
 
 use super::device::BatchDevice;
 use super::engine::Batch;
-use super::sequences::SequenceId;
+use super::sequence_id::SequenceId;
 use crate::Error;
 use crate::sampling::options::{Sampling, TokenChoice};
 use crate::sampling::probabilities::LogProbabilities;

@@ -17,21 +17,8 @@ use warpwright_kernels::shared::cache::PAGE;
 
 use super::pages::PageAllocator;
 use super::prefixes::{LEAST_COPIED, PageRecord, PrefixParent, PrefixReuse, PrefixScope};
+use super::sequence_id::SequenceId;
 use crate::Error;
-
-/// The identity of a sequence in a batch.
-///
-/// It stays unique. After the sequence has left, its batch rejects the id, and other batches always
-/// reject it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SequenceId {
-    /// The number of the batch.
-    batch: u64,
-    /// The row of the page table.
-    pub(super) row: u32,
-    /// The number of earlier sequences in the row.
-    pub(super) before: u32,
-}
 
 /// A page to copy on the device before the next tokens are processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -361,6 +348,27 @@ impl Sequences {
         self.pages.release_all(&[from]);
         self.get_mut(id).pages[index] = to;
         Some(PageCopy { from, to })
+    }
+
+    /// Takes pages that belong to no sequence.
+    pub(super) fn take_pages(&mut self, count: u32) -> Result<Vec<u32>, Error> {
+        let free = self.pages.available();
+        if count > free {
+            return Err(Error::NoPages {
+                needed: count,
+                free,
+                all: self.pages.count(),
+            });
+        }
+        let pages = (0..count).map(|_| self.pages.take().expect("pages were counted"));
+        Ok(pages.collect())
+    }
+
+    /// Frees pages that belong to no sequence.
+    pub(super) fn release_pages(&mut self, pages: &[u32]) {
+        for &page in pages {
+            self.pages.release(page);
+        }
     }
 
     /// Appends tokens whose keys and values are in the cache now.

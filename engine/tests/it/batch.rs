@@ -25,7 +25,7 @@ pub(crate) fn small(test: &str) -> Model {
     edited(test, &file())
 }
 
-fn file() -> File {
+pub(crate) fn file() -> File {
     synth(Synth {
         arch: "llama",
         formats: &[Q8_0],
@@ -38,7 +38,7 @@ fn file() -> File {
     })
 }
 
-fn edited(test: &str, file: &File) -> Model {
+pub(crate) fn edited(test: &str, file: &File) -> Model {
     let mut model = Model::open(&file.save(&format!("batch-{test}.gguf"))).unwrap();
     model.outline.config.context = 512;
     model.outline.stop.clear();
@@ -470,15 +470,20 @@ fn a_token_that_is_lost_in_a_launch_is_explained() {
     });
     let (mut batch, a, found) = continued(&edited("lost", &file), &prompt, 6);
     let at = prompt.len() as u32 + 2;
-    assert!(
-        matches!(found, Err(Error::Logit { position, .. }) if position == at),
-        "{found:?}"
-    );
+    let is_of_a = |error: &Error| match error {
+        Error::InSequence { sequence, error } => {
+            assert_eq!(*sequence, a);
+            matches!(**error, Error::Logit { position, .. } if position == at)
+        }
+        _ => false,
+    };
+    assert!(found.as_ref().is_err_and(is_of_a), "{found:?}");
     assert_eq!(batch.tokens(a).unwrap(), prompt);
-    assert!(matches!(
-        batch.step(&[(a, &told[2..3])]),
-        Err(Error::Logit { .. })
-    ));
+    let again = batch.step(&[(a, &told[2..3])]);
+    assert!(
+        matches!(again, Err(Error::InSequence { sequence, .. }) if sequence == a),
+        "{again:?}"
+    );
 
     // The sequence is as it was.
     assert_eq!(batch.step(&[(a, &told[..1])]).unwrap(), told[1..2]);

@@ -3,7 +3,9 @@
 mod adapter;
 mod adapter_files;
 mod batch;
+mod batch_embed;
 mod batch_grammar;
+mod batch_items;
 mod changes;
 mod decode;
 mod grammar;

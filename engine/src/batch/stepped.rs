@@ -1,0 +1,477 @@
+//! Steps of a batch: prompts, single tokens and grammars of any mix of sequences.
+//!
+//! A step is one pass of the model over all its rows. It is launched in one of these ways:
+//! - Single tokens without a grammar are the graph of [`decode`](Batch::decode).
+//! - Other rows are launched kernel by kernel.
+//! - If a sequence follows a grammar, the choice of tokens is a second launch, which waits for the
+//!   masks that the host works out during the pass.
+
+use warpwright_kernels::prompt::Item;
+use warpwright_model::Matcher;
+
+use super::constrained::ConstrainedSequence;
+use super::device::StepInput;
+use super::engine::{Batch, row_state};
+use super::scored::ScoreRequest;
+use super::sequence_id::SequenceId;
+use crate::Error;
+use crate::chunked::kernels;
+use crate::decode::finite::check_logits;
+use crate::sampling::probabilities::LogProbabilities;
+
+/// The work of a sequence in a step.
+pub struct BatchItem<'a> {
+    /// The sequence.
+    pub sequence: SequenceId,
+    /// The next tokens of the sequence, at least one.
+    pub tokens: &'a [u32],
+    /// The origin of the tokens.
+    pub class: RowClass,
+    /// The results to return.
+    pub wanted: BatchWanted,
+    /// The grammar of the next token, at the end of the given tokens, or `None`. It consumes the
+    /// chosen token. It is not used if no next token is wanted.
+    pub matcher: Option<&'a mut Matcher>,
+}
+
+/// The origin of tokens that a step processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RowClass {
+    /// Tokens of a prompt.
+    Prompt,
+    /// A token that the model chose.
+    Decode,
+}
+
+/// The results that a step returns for a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchWanted {
+    /// Nothing. The tokens do not go through the LM head.
+    Nothing,
+    /// The token after the given ones.
+    Next,
+    /// The log-probabilities of tokens that are known already, such as those of a prompt.
+    Scored {
+        /// The number of most likely tokens to return with each one. It must not exceed the number
+        /// that the batch was created for: see [`TokenChoice`](crate::TokenChoice).
+        best: u32,
+        /// The token after the given ones, if it is known. It is scored too. If it is `None`, the
+        /// step chooses a token as for [`Next`](BatchWanted::Next).
+        following: Option<u32>,
+    },
+}
+
+/// The results of a step for a sequence.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct BatchStepped {
+    /// The chosen token, if one was wanted.
+    pub next: Option<u32>,
+    /// The log-probabilities of the given tokens but the first, and of the following one if it was
+    /// given. They are taken at temperature 1, without biases, penalties and grammars. The list is
+    /// empty unless [`BatchWanted::Scored`] was given.
+    pub scored: Vec<LogProbabilities>,
+}
+
+impl<'a> BatchItem<'a> {
+    /// Returns the work that chooses the next token after `tokens`, without a grammar. Several
+    /// tokens are taken as a prompt, and a single one as a chosen token.
+    pub fn next(sequence: SequenceId, tokens: &'a [u32]) -> BatchItem<'a> {
+        let class = if tokens.len() == 1 {
+            RowClass::Decode
+        } else {
+            RowClass::Prompt
+        };
+        BatchItem {
+            sequence,
+            tokens,
+            class,
+            wanted: BatchWanted::Next,
+            matcher: None,
+        }
+    }
+
+    /// Returns true if a token is chosen after the given ones.
+    fn chooses(&self) -> bool {
+        match self.wanted {
+            BatchWanted::Nothing => false,
+            BatchWanted::Next => true,
+            BatchWanted::Scored { following, .. } => following.is_none(),
+        }
+    }
+
+    /// Returns the number of best tokens and the tokens to score, the first of which follows the
+    /// first given one.
+    fn scores(&self) -> Option<(u32, Vec<u32>)> {
+        match self.wanted {
+            BatchWanted::Nothing | BatchWanted::Next => None,
+            BatchWanted::Scored { best, following } => {
+                let known = self.tokens.iter().copied().skip(1).chain(following);
+                Some((best, known.collect()))
+                    .filter(|(_, tokens): &(u32, Vec<u32>)| !tokens.is_empty())
+            }
+        }
+    }
+}
+
+/// The rows of a pass.
+struct PassRows {
+    input: StepInput,
+    /// The item of each selected row.
+    heads: Vec<usize>,
+    /// The first row of each item of the pass, with the item.
+    firsts: Vec<(usize, u32)>,
+}
+
+/// A pass whose results are not read yet.
+struct LaunchedPass {
+    /// The items whose rows went through the LM head, with their rows of the pass. The index is the
+    /// row of the head.
+    heads: Vec<(usize, u32)>,
+    /// The known tokens that are scored, by item.
+    scores: Vec<(usize, ScoreRequest)>,
+}
+
+impl Batch {
+    /// Processes one or more tokens of some sequences, and returns the next token after each
+    /// sequence.
+    ///
+    /// It is [`step_items`](Batch::step_items) with [`BatchItem::next`]. The results of a sequence
+    /// do not depend on the other sequences in the step, apart from the bucket: see
+    /// [`BatchOptions::bucket`](crate::BatchOptions::bucket).
+    ///
+    /// # Errors
+    /// Returns the errors of [`step_items`](Batch::step_items).
+    pub fn step(&mut self, work: &[(SequenceId, &[u32])]) -> Result<Vec<u32>, Error> {
+        let items = work
+            .iter()
+            .map(|(sequence, tokens)| BatchItem::next(*sequence, tokens));
+        self.step_next(&mut items.collect::<Vec<_>>())
+    }
+
+    /// Processes the tokens of some sequences and returns the next token of each, where sequences
+    /// may follow grammars.
+    ///
+    /// It works like [`step`](Batch::step). Each matcher consumes the token that was chosen for its
+    /// sequence. Pass a matcher at the end of the text so far: a new one with the tokens of a
+    /// prompt, and later one that has consumed all tokens after the prompt. The
+    /// [logits](Batch::logits) of forbidden tokens are lowered to -2^100.
+    ///
+    /// # Errors
+    /// - [`Error::NotConstrained`] if the batch was not made with
+    ///   [`TokenChoice::Constrained`](crate::TokenChoice).
+    /// - The errors of [`step_items`](Batch::step_items).
+    pub fn step_constrained(
+        &mut self,
+        work: &mut [ConstrainedSequence<'_>],
+    ) -> Result<Vec<u32>, Error> {
+        self.check_constrained()?;
+        let items = work.iter_mut().map(|item| BatchItem {
+            matcher: item.matcher.as_deref_mut(),
+            ..BatchItem::next(item.sequence, item.tokens)
+        });
+        self.step_next(&mut items.collect::<Vec<_>>())
+    }
+
+    /// Runs a step whose items all choose a token.
+    fn step_next(&mut self, items: &mut [BatchItem<'_>]) -> Result<Vec<u32>, Error> {
+        let stepped = self.step_items(items)?;
+        let next = stepped.into_iter().map(|stepped| stepped.next);
+        Ok(next.map(|token| token.expect("it was wanted")).collect())
+    }
+
+    /// Processes tokens of some sequences, and returns the results that each wants.
+    ///
+    /// # Errors
+    /// - [`Error::NoSequence`] or [`Error::SequenceTwice`] if a sequence is not in the batch or
+    ///   appears twice.
+    /// - [`Error::NoPrompt`], [`Error::PromptToken`] or [`Error::StepTokens`] if a sequence has no
+    ///   tokens, an id is not in the vocabulary, or the step is too large.
+    /// - [`Error::NotConstrained`] or [`Error::OtherVocabulary`] if a grammar cannot be applied.
+    /// - [`Error::BestTokens`] if more best tokens are wanted than the batch was created for.
+    /// - [`Error::SequenceLength`] or [`Error::NoPages`] if a sequence or the cache has too little
+    ///   space left.
+    /// - [`Error::InSequence`] if the step fails because of one sequence: a logit is not finite
+    ///   ([`Error::Logit`]), or its grammar allows no token ([`Error::Model`]). The others can be
+    ///   stepped without it.
+    /// - [`Error::Driver`] if a driver call fails. You cannot use the batch afterwards.
+    ///
+    /// After all errors but the last, the sequences have the tokens that they had before, and no
+    /// grammar has advanced.
+    pub fn step_items(&mut self, work: &mut [BatchItem<'_>]) -> Result<Vec<BatchStepped>, Error> {
+        self.step_items_with(work, || ())
+    }
+
+    /// Works like [`step_items`](Batch::step_items), and calls `meanwhile` on this thread while the
+    /// device computes.
+    ///
+    /// The masks of grammars are worked out before that. `meanwhile` is not called if the step
+    /// fails before its first launch. The host otherwise waits for the device, so the call costs
+    /// nothing as long as it is shorter than the step. It pays for work of 0.1 ms and more per
+    /// step, such as sending tokens to many clients: a step of 64 sequences of an 8B model takes
+    /// about 5 ms. Steps of [`decode`](Batch::decode) do not need it, because two launches are
+    /// always in flight there.
+    ///
+    /// # Errors
+    /// Returns the errors of [`step_items`](Batch::step_items).
+    pub fn step_items_with(
+        &mut self,
+        work: &mut [BatchItem<'_>],
+        meanwhile: impl FnOnce(),
+    ) -> Result<Vec<BatchStepped>, Error> {
+        self.check_items(work)?;
+        let counts = work
+            .iter()
+            .map(|item| (item.sequence, item.tokens.len() as u32));
+        self.reserve(&counts.collect::<Vec<_>>())?;
+        self.write_latest(work.iter().map(|item| (item.sequence, item.tokens)))?;
+        self.forget_latest(work.iter().map(|item| item.sequence))?;
+        let all: Vec<usize> = (0..work.len()).collect();
+        let launched = self.launch_pass(work, &all)?;
+        meanwhile();
+
+        // All results are read before any sequence grows, so a failed step changes no sequence.
+        let mut stepped = vec![BatchStepped::default(); work.len()];
+        self.read_pass(work, &launched, &mut stepped)?;
+        for item in work.iter() {
+            self.sequences.append(item.sequence, item.tokens);
+        }
+        for (item, stepped) in work.iter_mut().zip(&stepped) {
+            let (Some(matcher), Some(token)) = (&mut item.matcher, stepped.next) else {
+                continue;
+            };
+            matcher.take_chosen(token)?;
+            self.record_best(item.sequence)?;
+        }
+
+        Ok(stepped)
+    }
+
+    /// Checks the work of a step.
+    fn check_items(&self, work: &[BatchItem<'_>]) -> Result<(), Error> {
+        self.check_work(work.iter().map(|item| (item.sequence, item.tokens)))?;
+        let matchers = work.iter().filter_map(|item| item.matcher.as_deref());
+        self.check_matchers(matchers)?;
+        let most = self.options.choice.logprobs().unwrap_or(0);
+        let vocab = self.device.config.vocab;
+        for item in work {
+            let BatchWanted::Scored { best, following } = item.wanted else {
+                continue;
+            };
+            if best > most {
+                return Err(Error::BestTokens { best, most });
+            }
+            if let Some(id) = following.filter(|token| *token >= vocab) {
+                let index = item.tokens.len();
+                return Err(Error::PromptToken { index, id, vocab });
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches a pass over some items, and the choice of their tokens.
+    fn launch_pass(
+        &mut self,
+        work: &mut [BatchItem<'_>],
+        items: &[usize],
+    ) -> Result<LaunchedPass, Error> {
+        let PassRows {
+            input,
+            heads,
+            firsts,
+        } = self.pass_rows(work, items);
+        let scores = self.score_requests(work, &firsts);
+        let constrained = heads.iter().any(|&item| work[item].matcher.is_some());
+        let single = input.items.is_empty() && scores.is_empty();
+
+        // A graph processes all its rows alike, so tokens are chosen even for items that want none.
+        let heads: Vec<(usize, u32)> = if single {
+            firsts
+        } else {
+            heads
+                .into_iter()
+                .zip(input.selected.iter().copied())
+                .collect()
+        };
+        if !constrained {
+            self.free(heads.iter().map(|(item, _)| work[*item].sequence))?;
+        }
+
+        let sizes = match (single, constrained) {
+            (true, false) => self.device.step_graph(input.states)?,
+            (true, true) => self.device.logits_graph(input.states)?,
+            (false, _) => self.device.logits(&input)?,
+        };
+        if constrained {
+            // The device computes the logits while the host works out the masks.
+            for (item, _) in &heads {
+                let BatchItem {
+                    sequence, matcher, ..
+                } = &mut work[*item];
+                self.allow(*sequence, matcher.as_deref_mut())
+                    .map_err(|error| in_sequence(*sequence, error))?;
+            }
+            self.device.choose_constrained(sizes)?;
+        } else if !single {
+            self.device.choose(sizes)?;
+        }
+
+        let scores = scores.into_iter().map(|(item, mut request)| {
+            self.launch_scores(&mut request)?;
+            Ok((item, request))
+        });
+        let scores = scores.collect::<Result<_, Error>>()?;
+        Ok(LaunchedPass { heads, scores })
+    }
+
+    /// Waits for a pass, and reads the results of its items.
+    fn read_pass(
+        &mut self,
+        work: &[BatchItem<'_>],
+        launched: &LaunchedPass,
+        stepped: &mut [BatchStepped],
+    ) -> Result<(), Error> {
+        self.device.stream.synchronize()?;
+        for &(item, row) in &launched.heads {
+            let BatchItem {
+                sequence, tokens, ..
+            } = work[item];
+            if !work[item].chooses() {
+                continue;
+            }
+
+            let position = (self.sequences.get(sequence)?.tokens.len() + tokens.len()) as u32 - 1;
+            let Some(token) = self.chosen(sequence, position) else {
+                let reason = self.no_token_in_row(row, position)?;
+                return Err(in_sequence(sequence, reason));
+            };
+            stepped[item].next = Some(token);
+        }
+
+        for (item, request) in &launched.scores {
+            stepped[*item].scored = match self.read_scores(request)? {
+                Ok(scores) => scores,
+                Err(row) => {
+                    let position = request.position + row;
+                    let row = request.row + row;
+                    let reason = self.no_token_in_row(row, position)?;
+                    return Err(in_sequence(request.sequence, reason));
+                }
+            };
+        }
+
+        // Scores overwrite the logits of the chosen tokens.
+        self.latest = if launched.scores.is_empty() {
+            let heads = launched.heads.iter().zip(0..);
+            heads
+                .filter(|((item, _), _)| work[*item].chooses())
+                .map(|((item, _), head)| (work[*item].sequence, head))
+                .collect()
+        } else {
+            vec![]
+        };
+        Ok(())
+    }
+
+    /// Returns the reason why no token was chosen after a position. `row` is its row of the latest
+    /// pass.
+    fn no_token_in_row(&mut self, row: u32, position: u32) -> Result<Error, Error> {
+        self.device.logits_of_rows(&[row])?;
+        let logits = self.device.stream.read(&self.device.head.logits(0))?;
+        let finite = check_logits(position, &logits);
+        Ok(finite.err().unwrap_or(Error::NoToken { position }))
+    }
+
+    /// Returns the known tokens that are scored in a pass, with their items.
+    fn score_requests(
+        &self,
+        work: &[BatchItem<'_>],
+        firsts: &[(usize, u32)],
+    ) -> Vec<(usize, ScoreRequest)> {
+        let request = |&(item, row): &(usize, u32)| {
+            let sequence = work[item].sequence;
+            let (best, tokens) = work[item].scores()?;
+            let request = ScoreRequest {
+                sequence,
+                row,
+                position: self.first_position(sequence),
+                tokens,
+                best,
+                likelihoods: None,
+            };
+            Some((item, request))
+        };
+        firsts.iter().filter_map(request).collect()
+    }
+
+    /// Returns the position of a sequence's next token. The sequence must be in the batch.
+    fn first_position(&self, sequence: SequenceId) -> u32 {
+        let sequence = self.sequences.get(sequence);
+        sequence.expect("the work was checked").tokens.len() as u32
+    }
+
+    /// Returns the rows of a pass over some items. Items with one token come first, and then the
+    /// others, the longest first.
+    fn pass_rows(&self, work: &[BatchItem<'_>], items: &[usize]) -> PassRows {
+        let mut order = items.to_vec();
+        order.sort_by_key(|&index| match work[index].tokens.len() {
+            1 => 0,
+            tokens => u32::MAX - tokens as u32,
+        });
+        let queries = kernels::queries(self.cores, &self.device.config);
+        let mut pass = PassRows {
+            input: StepInput::default(),
+            heads: vec![],
+            firsts: vec![],
+        };
+        let mut items = vec![];
+        for index in order {
+            let BatchItem {
+                sequence, tokens, ..
+            } = work[index];
+            let first = self.first_position(sequence);
+            let row = pass.input.states.len() as u32;
+            let count = tokens.len() as u32;
+            let limit = self.options.ctx;
+            let states = (first..)
+                .zip(tokens)
+                .map(|(position, &token)| row_state(sequence, token, position, limit));
+            pass.input.states.extend(states);
+            pass.firsts.push((index, row));
+
+            // Only the last token of a sequence can need logits.
+            if work[index].chooses() {
+                pass.input.selected.push(row + count - 1);
+                pass.heads.push(index);
+            }
+            if count == 1 {
+                pass.input.singles += 1;
+                continue;
+            }
+
+            let item = Item {
+                row,
+                rows: count,
+                position: first,
+                sequence: sequence.row,
+            };
+            items.extend(item.split(queries));
+        }
+
+        // The items with the most keys start first, because they take longest.
+        items.sort_by_key(|item| std::cmp::Reverse(item.position + item.rows));
+        pass.input.items = items;
+        pass
+    }
+}
+
+/// Returns an error that names the sequence that caused it. Errors of the driver concern all
+/// sequences.
+pub(super) fn in_sequence(sequence: SequenceId, error: Error) -> Error {
+    match error {
+        error @ Error::Driver(_) => error,
+        error => Error::InSequence {
+            sequence,
+            error: Box::new(error),
+        },
+    }
+}
