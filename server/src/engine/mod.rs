@@ -3,9 +3,12 @@
 //! An [`Engine`] owns the weights and the cache of one model and steps sequences of tokens. One
 //! thread owns it, and it knows nothing of requests, texts or HTTP.
 
+mod decoder;
 mod interface;
+mod log_softmax;
 pub mod scripted;
 
+pub use decoder::DecoderEngine;
 pub use interface::{
     ChosenToken, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey, SequenceStart,
     StepWork, Stepped, Wanted,

@@ -520,7 +520,12 @@ impl Engine for ScriptedEngine {
             .running
             .remove(&key)
             .expect("only joined sequences leave");
-        if let Some(reply) = sequence.reply {
+        // A reply that has ended is not continued.
+        let unfinished = |reply: &ScriptedReply| {
+            let latest = reply.latest.as_ref();
+            latest.is_some_and(|token| !self.stop.contains(token))
+        };
+        if let Some(reply) = sequence.reply.filter(unfinished) {
             let mut tokens = sequence.tokens.clone();
             tokens.extend(reply.latest);
             if self.interrupted.len() == MAX_INTERRUPTED {

@@ -609,3 +609,6 @@ impl SchedulerCore {
         ended
     }
 }
+
+#[cfg(test)]
+mod random_tests;

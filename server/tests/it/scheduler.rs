@@ -43,7 +43,7 @@ fn start(engine: ScriptedEngine) -> Scheduler {
     Scheduler::start(Box::new(engine), SchedulerOptions::default())
 }
 
-fn request(prompt: &[u32]) -> GenerationRequest {
+pub(crate) fn request(prompt: &[u32]) -> GenerationRequest {
     GenerationRequest {
         request_id: "test".to_owned(),
         prompt: prompt.to_vec(),
@@ -59,16 +59,16 @@ fn request(prompt: &[u32]) -> GenerationRequest {
 
 /// The events of a generation.
 #[derive(Debug, Default)]
-struct Collected {
-    cached: Option<u32>,
-    tokens: Vec<u32>,
-    probabilities: usize,
-    scored: Option<usize>,
-    end: Option<EndReason>,
-    failure: Option<GenerationError>,
+pub(crate) struct Collected {
+    pub(crate) cached: Option<u32>,
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) probabilities: usize,
+    pub(crate) scored: Option<usize>,
+    pub(crate) end: Option<EndReason>,
+    pub(crate) failure: Option<GenerationError>,
 }
 
-fn collect(mut generation: Generation) -> Collected {
+pub(crate) fn collect(mut generation: Generation) -> Collected {
     let mut collected = Collected::default();
     while let Some(event) = generation.events.blocking_recv() {
         let over = collected.end.is_some() || collected.failure.is_some();
@@ -95,7 +95,7 @@ fn collect(mut generation: Generation) -> Collected {
     collected
 }
 
-fn generate(scheduler: &Scheduler, request: GenerationRequest) -> Collected {
+pub(crate) fn generate(scheduler: &Scheduler, request: GenerationRequest) -> Collected {
     collect(scheduler.submit(request).expect("the request is accepted"))
 }
 
@@ -103,7 +103,7 @@ fn counted(count: u32) -> Vec<u32> {
     (100..100 + count).collect()
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime starts").block_on(future)
 }

@@ -1,0 +1,124 @@
+//! The engines over devices, on the emulator.
+
+use std::path::Path;
+
+use warpwright_driver::{Context, Driver};
+use warpwright_engine::{Decoder, Launch, Options, Sampling};
+use warpwright_model::Model;
+use warpwright_server::engine::DecoderEngine;
+use warpwright_server::scheduler::{EndReason, Scheduler, SchedulerOptions};
+
+use crate::scheduler::{block_on, collect, generate, request};
+
+fn emulator() -> Context {
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
+    let devices = driver.devices().expect("it has devices");
+    Context::new(&devices[0]).expect("a context is created")
+}
+
+fn small_model() -> Model {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets");
+    Model::open(&folder.join("rustdoc-7m-Q4_K_M.gguf")).expect("the model opens")
+}
+
+const CTX: u32 = 32;
+
+fn options() -> Options {
+    Options::new(CTX, Launch::Graph)
+}
+
+/// Returns the greedy continuation by a decoder alone.
+fn reference(prompt: &[u32], limit: u32) -> Vec<u32> {
+    let model = small_model();
+    let mut decoder = Decoder::new(&emulator(), &model, options(), |_| ()).expect("it loads");
+    let tokens = decoder.generate(prompt, limit).expect("it generates");
+    tokens.collect::<Result<_, _>>().expect("it generates")
+}
+
+fn decoder_scheduler() -> Scheduler {
+    let engine = DecoderEngine::load(&emulator(), &small_model(), options(), |_| ());
+    let engine = Box::new(engine.expect("it loads"));
+    Scheduler::start(engine, SchedulerOptions::default())
+}
+
+fn prompt(text: &str) -> Vec<u32> {
+    let tokenizer = small_model().tokenizer().expect("it has a tokenizer");
+    tokenizer.encode(text).expect("the text has tokens")
+}
+
+#[test]
+fn a_decoder_engine_generates_the_text_of_a_decoder() {
+    let prompt = prompt("The borrow checker");
+    let expected = reference(&prompt, 4);
+    let scheduler = decoder_scheduler();
+    let mut first = request(&prompt);
+    first.max_tokens = Some(4);
+    let got = generate(&scheduler, first);
+    assert_eq!(got.failure, None);
+    assert_eq!(got.tokens, expected);
+    assert_eq!(got.end, Some(EndReason::Length));
+
+    // A conversation that goes on reuses what was processed.
+    let longer = [&prompt[..], &expected, &[5, 6, 7]].concat();
+    let mut second = request(&longer);
+    second.max_tokens = Some(2);
+    second.sampling.logprobs = 4;
+    let got = generate(&scheduler, second);
+    assert_eq!(got.cached, Some((prompt.len() + 3) as u32));
+    assert_eq!(got.tokens, reference(&longer, 2));
+    assert_eq!(got.probabilities, 2);
+
+    // With another salt it does not.
+    let mut other = request(&longer);
+    other.max_tokens = Some(1);
+    other.salt = 1;
+    assert_eq!(generate(&scheduler, other).cached, Some(0));
+    assert_eq!(scheduler.status().pages.used, 0);
+}
+
+#[test]
+fn a_decoder_engine_scores_embeds_and_goes_on() {
+    let prompt = prompt("A slice is a view");
+    let expected = reference(&prompt, 4);
+    let scheduler = decoder_scheduler();
+    let mut scored = request(&prompt);
+    scored.prompt_logprobs = Some(3);
+    scored.max_tokens = Some(4);
+    let running = scheduler.submit(scored).expect("it is accepted");
+    let vectors = block_on(scheduler.embed(vec![vec![9, 8], vec![9], vec![9, 8]]));
+    let vectors = vectors.expect("the decoder has hidden states");
+    assert_eq!(vectors[0], vectors[2]);
+    for vector in &vectors {
+        let length: f32 = vector.iter().map(|x| x * x).sum();
+        assert!((length - 1.0).abs() < 1e-4);
+    }
+    assert_ne!(vectors[0], vectors[1]);
+
+    let got = collect(running);
+    assert_eq!(got.failure, None);
+    assert_eq!(got.scored, Some(prompt.len() - 1));
+    assert_eq!(got.tokens, expected);
+}
+
+#[test]
+fn a_decoder_engine_samples_and_fills_the_context() {
+    let prompt = prompt("The borrow checker");
+    let scheduler = decoder_scheduler();
+    let sampled = || {
+        let mut sampled = request(&prompt);
+        sampled.sampling = Sampling {
+            seed: 7,
+            ..Sampling::default()
+        };
+        sampled.max_tokens = Some(CTX);
+        sampled.at_end = warpwright_server::scheduler::AtEnd::Ignore;
+        sampled
+    };
+    let first = generate(&scheduler, sampled());
+    // The second one finds all tokens but the last of its prompt in the cache.
+    let second = generate(&scheduler, sampled());
+    assert_eq!(first.failure, None);
+    assert_eq!(first.tokens, second.tokens);
+    assert_eq!(first.tokens.len() + prompt.len(), CTX as usize);
+    assert_eq!(first.end, Some(EndReason::Context));
+}
