@@ -9,10 +9,10 @@ use crate::protocol::shared::{
 use crate::reply::{ReplyPrompt, ReplyRequest};
 
 /// The maximum number of best log-probabilities per token.
-pub const MAX_BEST: u32 = 20;
+pub(super) const MAX_BEST: u32 = 20;
 
 /// The maximum number of replies to a prompt.
-pub const MAX_REPLIES: u32 = 128;
+pub(super) const MAX_REPLIES: u32 = 128;
 
 /// A chat request, translated.
 #[derive(Debug, Clone)]
@@ -121,7 +121,7 @@ fn best_logprobs(request: &ChatRequest) -> Result<Option<u32>, RequestError> {
 }
 
 /// Returns the first limit that is set. All of them are checked, and -1 means no limit.
-pub fn max_tokens(fields: &[(&str, Option<Whole>)]) -> Result<Option<u32>, RequestError> {
+pub(super) fn max_tokens(fields: &[(&str, Option<Whole>)]) -> Result<Option<u32>, RequestError> {
     let mut first = None;
     for (field, value) in fields {
         let limit = whole_in(field, *value, -1..=i64::from(u32::MAX))?;
@@ -131,7 +131,7 @@ pub fn max_tokens(fields: &[(&str, Option<Whole>)]) -> Result<Option<u32>, Reque
 }
 
 /// Returns the salt of a request: a random one if it must not use cached prefixes.
-pub fn salt_for(cache_prompt: Option<bool>, salt: u64) -> u64 {
+pub(super) fn salt_for(cache_prompt: Option<bool>, salt: u64) -> u64 {
     match cache_prompt {
         Some(false) => random_salt(),
         Some(true) | None => salt,

@@ -153,7 +153,7 @@ pub struct ChatBody {
 ///
 /// Fields that do not change the reply are ignored, for example `user`, `metadata`,
 /// `prompt_cache_key`, `safety_identifier`, `prediction` and `id_slot`.
-pub const REFUSED_CHAT: &[Refused] = &[
+pub(super) const REFUSED_CHAT: &[Refused] = &[
     refused("audio", Unless::Empty, "this server generates only text"),
     refused(
         "modalities",

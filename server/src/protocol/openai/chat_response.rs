@@ -32,7 +32,7 @@ impl ResponseHead {
 }
 
 /// The configuration of the server, as clients see it. Clients of llama.cpp expect a `b`.
-pub const FINGERPRINT: &str = concat!("b-warpwright-", env!("CARGO_PKG_VERSION"));
+pub(super) const FINGERPRINT: &str = concat!("b-warpwright-", env!("CARGO_PKG_VERSION"));
 
 /// The response to a chat request.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -115,7 +115,7 @@ pub struct CallFunction {
 
 /// The reason why a choice ended, as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FinishFields {
+pub(super) struct FinishFields {
     /// `stop`, `length` or `tool_calls`.
     pub finish_reason: &'static str,
     /// The stop string that ended the text, or `shutdown`.
@@ -124,7 +124,7 @@ pub struct FinishFields {
 
 impl FinishFields {
     /// Returns the fields for a reason.
-    pub fn new(reason: &FinishReason) -> FinishFields {
+    pub(super) fn new(reason: &FinishReason) -> FinishFields {
         let (finish_reason, stop_reason) = match reason {
             FinishReason::Stop => ("stop", None),
             FinishReason::StopString(text) => ("stop", Some(text.clone())),
@@ -141,7 +141,7 @@ impl FinishFields {
 }
 
 /// Returns the error for replies whose events stop before their end.
-pub fn interrupted() -> RequestError {
+pub(super) fn interrupted() -> RequestError {
     RequestError::new(ErrorKind::Internal, "the reply has been interrupted")
 }
 
@@ -285,7 +285,7 @@ fn call_message(call: ReplyCall) -> CallMessage {
 }
 
 /// Returns the error for an event of a reply that was not requested.
-pub fn unknown_index(index: u32) -> RequestError {
+pub(super) fn unknown_index(index: u32) -> RequestError {
     let message = format!("reply {index} was not requested");
     RequestError::new(ErrorKind::Internal, message)
 }

@@ -1,0 +1,94 @@
+//! The endpoint `POST /v1/chat/completions`.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt, stream};
+
+use super::chat_call::{Delivery, chat_call};
+use super::chat_request::ChatBody;
+use super::chat_response::{ChatCollector, ChatCompletion, LogprobsWanted, ResponseHead};
+use super::chat_stream::{ChatStream, StreamState};
+use super::error::{ErrorBody, error_response};
+use crate::error::RequestError;
+use crate::http::identity::RequestInfo;
+use crate::http::state::AppState;
+use crate::protocol::shared::{Body, SseEvent, sse_response};
+use crate::reply::{self, Replies};
+
+/// Replies to a conversation.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions",
+    tag = "OpenAI",
+    request_body = ChatBody,
+    responses(
+        (status = 200, description = "The reply, or server-sent events", content(
+            (ChatCompletion = "application/json"),
+            (String = "text/event-stream"),
+        )),
+        (status = "4XX", description = "The request is wrong", body = ErrorBody),
+        (status = "5XX", description = "The server has failed", body = ErrorBody),
+    ),
+)]
+pub(super) async fn chat_completions(
+    State(state): State<AppState>,
+    info: RequestInfo,
+    body: Bytes,
+) -> Response {
+    let response = respond(&state, &info, &body).await;
+    response.unwrap_or_else(|error| error_response(&error))
+}
+
+async fn respond(
+    state: &AppState,
+    info: &RequestInfo,
+    body: &[u8],
+) -> Result<Response, RequestError> {
+    let body = Body::parse(body)?;
+    let call = chat_call(&body, &info.id, info.salt)?;
+    let model = state.models.find(call.model.as_deref()).await?;
+    let head = ResponseHead::new("chatcmpl-", &model.name);
+    let form = call.form;
+    let count = call.reply.count;
+    let mut replies = reply::start(&model, call.reply).await?;
+    match form.delivery {
+        Delivery::Events => {
+            let events = events(replies, ChatStream::new(head, form, count));
+            Ok(sse_response(events))
+        }
+        Delivery::Whole => {
+            let mut collector = ChatCollector::new(count);
+            while let Some(event) = replies.events.recv().await {
+                collector.add(event)?;
+            }
+            let logprobs = if form.logprobs {
+                LogprobsWanted::Yes
+            } else {
+                LogprobsWanted::No
+            };
+            Ok(Json(collector.finish(head, logprobs)?).into_response())
+        }
+    }
+}
+
+/// Returns the server-sent events of replies. Dropping the stream cancels the replies.
+fn events(replies: Replies, written: ChatStream) -> impl Stream<Item = SseEvent> + Send {
+    let groups = stream::unfold(
+        (replies, written),
+        |(mut replies, mut written)| async move {
+            match written.state() {
+                StreamState::Closed => None,
+                StreamState::Open => {
+                    let group = match replies.events.recv().await {
+                        Some(event) => written.write(event),
+                        None => written.close(),
+                    };
+                    Some((stream::iter(group), (replies, written)))
+                }
+            }
+        },
+    );
+    groups.flatten()
+}
