@@ -2,4 +2,5 @@
 
 mod harness;
 mod http;
+mod openai_chat;
 mod scheduler;
