@@ -1,31 +1,22 @@
 //! The protocol of OpenAI: chat completions, completions, embeddings and models.
 
 mod chat;
-mod chat_call;
-mod chat_prompt;
-mod chat_request;
-mod chat_response;
-mod chat_stream;
 mod error;
+mod form;
+mod head;
 mod logprobs;
 mod model_list;
 mod usage;
 
-pub use chat_call::{ChatCall, Delivery, ResponseForm, chat_call};
-pub use chat_prompt::chat_prompt;
-pub use chat_request::{
-    CallRequest, CalledFunction, ChatBody, ChatRequest, MessageRequest, ReasoningRequest,
-    StreamOptions, ThinkingRequest,
-};
-pub use chat_response::{
-    CallFunction, CallMessage, ChatChoice, ChatCollector, ChatCompletion, LogprobsWanted,
-    ReplyMessage, ResponseHead,
-};
-pub use chat_stream::{
-    CallDelta, ChatChunk, ChatStream, ChunkChoice, ChunkDelta, FunctionDelta, PromptProgress,
-    StreamState,
+pub use chat::{
+    CallDelta, CallFunction, CallMessage, CallRequest, CalledFunction, ChatBody, ChatCall,
+    ChatChoice, ChatChunk, ChatCollector, ChatCompletion, ChatRequest, ChatStream, ChunkChoice,
+    ChunkDelta, FunctionDelta, LogprobsWanted, MessageRequest, PromptProgress, ReasoningRequest,
+    ReplyMessage, StreamOptions, ThinkingRequest, chat_call, chat_prompt,
 };
 pub use error::{ErrorBody, ErrorFields, error_body, error_response};
+pub use form::{Delivery, ResponseForm};
+pub use head::{ResponseHead, StreamState};
 pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob};
 pub use model_list::{ModelEntry, ModelList, ModelMeta};
 pub use usage::{CompletionTokens, PromptTokens, Timings, Usage};
@@ -38,7 +29,11 @@ use crate::http::state::AppState;
 use crate::http::surface::ProtocolSurface;
 
 #[derive(OpenApi)]
-#[openapi(paths(chat::chat_completions, model_list::models, model_list::model))]
+#[openapi(paths(
+    chat::endpoint::chat_completions,
+    model_list::models,
+    model_list::model
+))]
 struct Docs;
 
 /// Returns the endpoints, the shape of their errors and their documentation.
@@ -54,8 +49,11 @@ pub fn surface() -> ProtocolSurface {
 /// address ends before or after it.
 pub fn routes() -> Router<AppState> {
     Router::new()
-        .route("/v1/chat/completions", post(chat::chat_completions))
-        .route("/chat/completions", post(chat::chat_completions))
+        .route(
+            "/v1/chat/completions",
+            post(chat::endpoint::chat_completions),
+        )
+        .route("/chat/completions", post(chat::endpoint::chat_completions))
         .route("/v1/models", get(model_list::models))
         .route("/models", get(model_list::models))
         .route("/v1/models/{*model}", get(model_list::model))

@@ -6,14 +6,16 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 
-use super::chat_call::{Delivery, chat_call};
-use super::chat_request::ChatBody;
-use super::chat_response::{ChatCollector, ChatCompletion, LogprobsWanted, ResponseHead};
-use super::chat_stream::{ChatStream, StreamState};
-use super::error::{ErrorBody, error_response};
+use super::call::chat_call;
+use super::request::ChatBody;
+use super::response::{ChatCollector, ChatCompletion, LogprobsWanted};
+use super::stream::ChatStream;
 use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
+use crate::protocol::openai::error::{ErrorBody, error_response};
+use crate::protocol::openai::form::Delivery;
+use crate::protocol::openai::head::{ResponseHead, StreamState};
 use crate::protocol::shared::{Body, SseEvent, sse_response};
 use crate::reply::{self, Replies};
 
@@ -32,7 +34,7 @@ use crate::reply::{self, Replies};
         (status = "5XX", description = "The server has failed", body = ErrorBody),
     ),
 )]
-pub(super) async fn chat_completions(
+pub(in crate::protocol::openai) async fn chat_completions(
     State(state): State<AppState>,
     info: RequestInfo,
     body: Bytes,

@@ -3,12 +3,14 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::chat_call::ResponseForm;
-use super::chat_response::{FINGERPRINT, FinishFields, ResponseHead, interrupted, unknown_index};
-use super::error::error_body;
-use super::logprobs::{ChatLogprobs, chat_logprobs};
-use super::usage::{PromptShare, Timings, Usage, UsageMeter};
 use crate::error::RequestError;
+use crate::protocol::openai::error::error_body;
+use crate::protocol::openai::form::ResponseForm;
+use crate::protocol::openai::head::{
+    FINGERPRINT, FinishFields, ResponseHead, StreamState, interrupted, unknown_index,
+};
+use crate::protocol::openai::logprobs::{ChatLogprobs, chat_logprobs};
+use crate::protocol::openai::usage::{PromptShare, Timings, Usage, UsageMeter};
 use crate::protocol::shared::SseEvent;
 use crate::reply::{ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, TokenText};
 
@@ -149,15 +151,6 @@ struct ChoiceState {
     /// The progress to report when the prompt is complete.
     progress: Option<PromptProgress>,
     ended: bool,
-}
-
-/// The state of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamState {
-    /// More events follow.
-    Open,
-    /// The last event has been written.
-    Closed,
 }
 
 impl ChatStream {
