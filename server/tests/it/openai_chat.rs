@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use warpwright_server::error::{ErrorKind, RequestError};
 use warpwright_server::protocol::openai::{
     ChatCollector, ChatStream, LogprobsWanted, ResponseForm, ResponseHead, StreamState,
+    StreamWriter,
 };
 use warpwright_server::reply::{
     FinishReason, ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, ReplyTimes, TokenText,

@@ -1,7 +1,9 @@
 //! The protocol of OpenAI: chat completions, completions, embeddings and models.
 
 mod chat;
+mod completion;
 mod error;
+mod events;
 mod form;
 mod head;
 mod logprobs;
@@ -14,7 +16,12 @@ pub use chat::{
     ChunkDelta, FunctionDelta, LogprobsWanted, MessageRequest, PromptProgress, ReasoningRequest,
     ReplyMessage, StreamOptions, ThinkingRequest, chat_call, chat_prompt,
 };
+pub use completion::{
+    Completion, CompletionBody, CompletionCall, CompletionChoice, CompletionCollector,
+    CompletionRequest, CompletionStream, CompletionTexts, Echo, completion_call,
+};
 pub use error::{ErrorBody, ErrorFields, error_body, error_response};
+pub use events::StreamWriter;
 pub use form::{Delivery, ResponseForm};
 pub use head::{ResponseHead, StreamState};
 pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob};
@@ -31,6 +38,7 @@ use crate::http::surface::ProtocolSurface;
 #[derive(OpenApi)]
 #[openapi(paths(
     chat::endpoint::chat_completions,
+    completion::endpoint::completions,
     model_list::models,
     model_list::model
 ))]
@@ -54,6 +62,7 @@ pub fn routes() -> Router<AppState> {
             post(chat::endpoint::chat_completions),
         )
         .route("/chat/completions", post(chat::endpoint::chat_completions))
+        .route("/v1/completions", post(completion::endpoint::completions))
         .route("/v1/models", get(model_list::models))
         .route("/models", get(model_list::models))
         .route("/v1/models/{*model}", get(model_list::model))

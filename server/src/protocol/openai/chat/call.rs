@@ -33,12 +33,7 @@ pub fn chat_call(body: &Body, request_id: &str, salt: u64) -> Result<ChatCall, R
 
     let logprobs = best_logprobs(&request)?;
     let options = request.stream_options.clone().unwrap_or_default();
-    if options.continuous_usage_stats == Some(true) {
-        return Err(RequestError::invalid(
-            "stream_options.continuous_usage_stats",
-            "`stream_options.continuous_usage_stats` is not supported: use `include_usage`",
-        ));
-    }
+    options.check()?;
 
     let reply = ReplyRequest {
         request_id: request_id.to_owned(),

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use futures_util::{Stream, StreamExt, stream};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::call::chat_call;
 use super::request::ChatBody;
@@ -14,10 +14,11 @@ use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
 use crate::protocol::openai::error::{ErrorBody, error_response};
+use crate::protocol::openai::events::written;
 use crate::protocol::openai::form::Delivery;
-use crate::protocol::openai::head::{ResponseHead, StreamState};
-use crate::protocol::shared::{Body, SseEvent, sse_response};
-use crate::reply::{self, Replies};
+use crate::protocol::openai::head::ResponseHead;
+use crate::protocol::shared::{Body, sse_response};
+use crate::reply;
 
 /// Replies to a conversation.
 #[utoipa::path(
@@ -57,8 +58,9 @@ async fn respond(
     let mut replies = reply::start(&model, call.reply).await?;
     match form.delivery {
         Delivery::Events => {
-            let events = events(replies, ChatStream::new(head, form, count));
-            Ok(sse_response(events))
+            let events = UnboundedReceiverStream::new(replies.events);
+            let writer = ChatStream::new(head, form, count);
+            Ok(sse_response(written(events, writer)))
         }
         Delivery::Whole => {
             let mut collector = ChatCollector::new(count);
@@ -73,24 +75,4 @@ async fn respond(
             Ok(Json(collector.finish(head, logprobs)?).into_response())
         }
     }
-}
-
-/// Returns the server-sent events of replies. Dropping the stream cancels the replies.
-fn events(replies: Replies, written: ChatStream) -> impl Stream<Item = SseEvent> + Send {
-    let groups = stream::unfold(
-        (replies, written),
-        |(mut replies, mut written)| async move {
-            match written.state() {
-                StreamState::Closed => None,
-                StreamState::Open => {
-                    let group = match replies.events.recv().await {
-                        Some(event) => written.write(event),
-                        None => written.close(),
-                    };
-                    Some((stream::iter(group), (replies, written)))
-                }
-            }
-        },
-    );
-    groups.flatten()
 }

@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::error::RequestError;
 use crate::protocol::openai::error::error_body;
+use crate::protocol::openai::events::StreamWriter;
 use crate::protocol::openai::form::ResponseForm;
 use crate::protocol::openai::head::{
     FINGERPRINT, FinishFields, ResponseHead, StreamState, interrupted, unknown_index,
@@ -165,53 +166,6 @@ impl ChatStream {
         }
     }
 
-    /// Returns the state of the stream.
-    pub fn state(&self) -> StreamState {
-        self.state
-    }
-
-    /// Returns the events for an event of a reply.
-    pub fn write(&mut self, event: ReplyEvent) -> Vec<SseEvent> {
-        if self.state == StreamState::Closed {
-            return vec![];
-        }
-        let index = event.index;
-        if self.choices.get(index as usize).is_none() {
-            return self.fail(&unknown_index(index));
-        }
-        match event.part {
-            ReplyPart::Started {
-                prompt_tokens,
-                cached_tokens,
-            } => self.start(index, prompt_tokens, cached_tokens),
-            // Chats cannot ask for the tokens of the prompt.
-            ReplyPart::Prompt(_) => vec![],
-            ReplyPart::Tokens(tokens) => {
-                self.choices[index as usize].tokens.extend(tokens);
-                self.complete_progress(index)
-            }
-            ReplyPart::Text(content) => self.part(index, ChunkDelta::Text { content }),
-            ReplyPart::Reasoning(reasoning) => {
-                let delta = ChunkDelta::Reasoning {
-                    reasoning_content: reasoning.clone(),
-                    reasoning,
-                };
-                self.part(index, delta)
-            }
-            ReplyPart::Call(call) => self.call(index, call),
-            ReplyPart::Ended(end) => self.end(index, end),
-            ReplyPart::Failed(error) => self.fail(&error),
-        }
-    }
-
-    /// Returns the events for the end of the channel. A channel that ends too early is an error.
-    pub fn close(&mut self) -> Vec<SseEvent> {
-        match self.state {
-            StreamState::Closed => vec![],
-            StreamState::Open => self.fail(&interrupted()),
-        }
-    }
-
     fn start(&mut self, index: u32, prompt_tokens: u32, cached_tokens: u32) -> Vec<SseEvent> {
         let share = if index == 0 {
             PromptShare::First
@@ -369,6 +323,52 @@ impl ChatStream {
             usage: None,
             timings: None,
             prompt_progress: None,
+        }
+    }
+}
+
+impl StreamWriter for ChatStream {
+    fn state(&self) -> StreamState {
+        self.state
+    }
+
+    fn write(&mut self, event: ReplyEvent) -> Vec<SseEvent> {
+        if self.state == StreamState::Closed {
+            return vec![];
+        }
+        let index = event.index;
+        if self.choices.get(index as usize).is_none() {
+            return self.fail(&unknown_index(index));
+        }
+        match event.part {
+            ReplyPart::Started {
+                prompt_tokens,
+                cached_tokens,
+            } => self.start(index, prompt_tokens, cached_tokens),
+            // Chats cannot ask for the tokens of the prompt.
+            ReplyPart::Prompt(_) => vec![],
+            ReplyPart::Tokens(tokens) => {
+                self.choices[index as usize].tokens.extend(tokens);
+                self.complete_progress(index)
+            }
+            ReplyPart::Text(content) => self.part(index, ChunkDelta::Text { content }),
+            ReplyPart::Reasoning(reasoning) => {
+                let delta = ChunkDelta::Reasoning {
+                    reasoning_content: reasoning.clone(),
+                    reasoning,
+                };
+                self.part(index, delta)
+            }
+            ReplyPart::Call(call) => self.call(index, call),
+            ReplyPart::Ended(end) => self.end(index, end),
+            ReplyPart::Failed(error) => self.fail(&error),
+        }
+    }
+
+    fn close(&mut self) -> Vec<SseEvent> {
+        match self.state {
+            StreamState::Closed => vec![],
+            StreamState::Open => self.fail(&interrupted()),
         }
     }
 }
