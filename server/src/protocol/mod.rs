@@ -13,5 +13,5 @@ use crate::http::surface::ProtocolSurface;
 
 /// Returns the surfaces of all protocols.
 pub fn surfaces() -> Vec<ProtocolSurface> {
-    vec![anthropic::surface(), native::surface()]
+    vec![anthropic::surface(), native::surface(), openai::surface()]
 }

@@ -33,6 +33,7 @@ pub(crate) fn served(engine: Box<dyn Engine>) -> Arc<ServedModel> {
             queue: 64,
             tokens_per_step: 2048,
             steps_per_launch: 8,
+            ..SchedulerOptions::default()
         },
     )
 }

@@ -3,4 +3,5 @@
 mod device_engines;
 mod harness;
 mod http;
+mod openai_chat;
 mod scheduler;

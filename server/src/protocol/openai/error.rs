@@ -36,71 +36,39 @@ pub struct ErrorFields {
     pub n_ctx: Option<u32>,
 }
 
-/// The status, type and code of a kind of errors.
+/// The type and code of a kind of errors.
 struct ErrorClass {
-    status: StatusCode,
     kind: &'static str,
     code: Option<&'static str>,
 }
 
 fn class(kind: ErrorKind) -> ErrorClass {
-    let (status, kind, code) = match kind {
-        ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "invalid_request_error", None),
-        ErrorKind::ContextExceeded { .. } => (
-            StatusCode::BAD_REQUEST,
-            "exceed_context_size_error",
-            Some("context_length_exceeded"),
-        ),
-        ErrorKind::Unauthorized => (
-            StatusCode::UNAUTHORIZED,
-            "authentication_error",
-            Some("invalid_api_key"),
-        ),
-        ErrorKind::Forbidden => (StatusCode::FORBIDDEN, "permission_error", None),
-        ErrorKind::Timeout => (
-            StatusCode::REQUEST_TIMEOUT,
-            "invalid_request_error",
-            Some("request_timeout"),
-        ),
-        ErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found_error", Some("not_found")),
-        ErrorKind::Method => (
-            StatusCode::METHOD_NOT_ALLOWED,
-            "invalid_request_error",
-            Some("method_not_allowed"),
-        ),
-        ErrorKind::TooLarge => (
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "invalid_request_error",
-            Some("request_too_large"),
-        ),
-        ErrorKind::QueueFull { .. } => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limit_error",
-            Some("rate_limit_exceeded"),
-        ),
-        ErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "server_error", None),
-        ErrorKind::NotSupported => (StatusCode::NOT_IMPLEMENTED, "not_supported_error", None),
-        ErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", None),
+    let (kind, code) = match kind {
+        ErrorKind::Invalid => ("invalid_request_error", None),
+        ErrorKind::ContextExceeded { .. } => {
+            ("exceed_context_size_error", Some("context_length_exceeded"))
+        }
+        ErrorKind::Unauthorized => ("authentication_error", Some("invalid_api_key")),
+        ErrorKind::Forbidden => ("permission_error", None),
+        ErrorKind::NotFound => ("not_found_error", Some("not_found")),
+        ErrorKind::Method => ("invalid_request_error", Some("method_not_allowed")),
+        ErrorKind::Timeout => ("invalid_request_error", Some("request_timeout")),
+        ErrorKind::TooLarge => ("invalid_request_error", Some("request_too_large")),
+        ErrorKind::QueueFull { .. } => ("rate_limit_error", Some("rate_limit_exceeded")),
+        ErrorKind::Internal => ("server_error", None),
+        ErrorKind::NotSupported => ("not_supported_error", None),
+        ErrorKind::Unavailable => ("unavailable_error", None),
     };
-    ErrorClass { status, kind, code }
+    ErrorClass { kind, code }
 }
 
 /// Returns the body of an error. It is also the data of an event in a stream.
 pub fn error_body(error: &RequestError) -> ErrorBody {
     let class = class(error.kind);
-    let (n_prompt_tokens, n_ctx) = match error.kind {
-        ErrorKind::ContextExceeded { prompt, ctx } => (Some(prompt), Some(ctx)),
-        ErrorKind::Invalid
-        | ErrorKind::Unauthorized
-        | ErrorKind::Forbidden
-        | ErrorKind::Timeout
-        | ErrorKind::NotFound
-        | ErrorKind::Method
-        | ErrorKind::TooLarge
-        | ErrorKind::QueueFull { .. }
-        | ErrorKind::Internal
-        | ErrorKind::NotSupported
-        | ErrorKind::Unavailable => (None, None),
+    let sizes = if let ErrorKind::ContextExceeded { prompt, ctx } = error.kind {
+        Some((prompt, ctx))
+    } else {
+        None
     };
     ErrorBody {
         error: ErrorFields {
@@ -108,15 +76,16 @@ pub fn error_body(error: &RequestError) -> ErrorBody {
             kind: class.kind,
             code: class.code,
             param: error.param.clone(),
-            n_prompt_tokens,
-            n_ctx,
+            n_prompt_tokens: sizes.map(|(prompt, _)| prompt),
+            n_ctx: sizes.map(|(_, ctx)| ctx),
         },
     }
 }
 
 /// Returns the response to a request that failed.
 pub fn error_response(error: &RequestError) -> Response {
-    let status = class(error.kind).status;
+    let status =
+        StatusCode::from_u16(error.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, Json(error_body(error))).into_response();
     if let ErrorKind::QueueFull { retry_after } = error.kind {
         // The header has whole seconds, and 0 would ask the client to try again at once.
@@ -141,8 +110,10 @@ mod tests {
         for (kind, status, name) in [
             (ErrorKind::Invalid, 400, "invalid_request_error"),
             (ErrorKind::Unauthorized, 401, "authentication_error"),
+            (ErrorKind::Forbidden, 403, "permission_error"),
             (ErrorKind::NotFound, 404, "not_found_error"),
             (ErrorKind::Method, 405, "invalid_request_error"),
+            (ErrorKind::Timeout, 408, "invalid_request_error"),
             (ErrorKind::TooLarge, 413, "invalid_request_error"),
             (
                 ErrorKind::QueueFull { retry_after },

@@ -44,7 +44,7 @@ pub struct TopLogprob {
 }
 
 /// Returns the log-probabilities of tokens in the shape of chats.
-pub fn chat_logprobs(tokens: &[TokenText]) -> ChatLogprobs {
+pub(super) fn chat_logprobs(tokens: &[TokenText]) -> ChatLogprobs {
     let content = tokens
         .iter()
         .map(|token| TokenLogprob {
@@ -85,18 +85,18 @@ pub struct CompletionLogprobs {
 /// Writes log-probabilities in the shape of completions. It counts characters over all parts of a
 /// text.
 #[derive(Debug, Clone, Default)]
-pub struct LogprobsWriter {
+pub(super) struct LogprobsWriter {
     offset: u32,
 }
 
 impl LogprobsWriter {
     /// Returns a writer for tokens that begin at a character of the text.
-    pub fn starting_at(offset: u32) -> LogprobsWriter {
+    pub(super) fn starting_at(offset: u32) -> LogprobsWriter {
         LogprobsWriter { offset }
     }
 
     /// Returns the log-probabilities of the next tokens.
-    pub fn write(&mut self, tokens: &[TokenText]) -> CompletionLogprobs {
+    pub(super) fn write(&mut self, tokens: &[TokenText]) -> CompletionLogprobs {
         let mut written = CompletionLogprobs::default();
         for token in tokens {
             let name = text(&token.bytes);

@@ -61,7 +61,7 @@ pub struct Timings {
 
 /// Adds up the tokens and times of the choices of a response.
 #[derive(Debug, Clone, Default)]
-pub struct UsageMeter {
+pub(super) struct UsageMeter {
     usage: Usage,
     prompt: Duration,
     decode: Duration,
@@ -69,7 +69,7 @@ pub struct UsageMeter {
 
 /// Tells whether a choice has a prompt of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PromptShare {
+pub(super) enum PromptShare {
     /// It is the first choice of its prompt.
     First,
     /// Another choice has the same prompt, which counts only once.
@@ -78,7 +78,7 @@ pub enum PromptShare {
 
 impl UsageMeter {
     /// Counts the prompt of a choice.
-    pub fn started(&mut self, share: PromptShare, prompt_tokens: u32, cached_tokens: u32) {
+    pub(super) fn started(&mut self, share: PromptShare, prompt_tokens: u32, cached_tokens: u32) {
         match share {
             PromptShare::First => {
                 self.usage.prompt_tokens += prompt_tokens;
@@ -90,7 +90,7 @@ impl UsageMeter {
 
     /// Counts the tokens of a choice that has ended. Choices are generated at the same time, so the
     /// time of the response is that of the longest.
-    pub fn ended(&mut self, end: &ReplyEnded) {
+    pub(super) fn ended(&mut self, end: &ReplyEnded) {
         self.usage.completion_tokens += end.tokens;
         self.usage.completion_tokens_details.reasoning_tokens += end.reasoning_tokens;
         self.prompt = self.prompt.max(end.times.prompt);
@@ -98,7 +98,7 @@ impl UsageMeter {
     }
 
     /// Returns the numbers of tokens.
-    pub fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> Usage {
         Usage {
             total_tokens: self.usage.prompt_tokens + self.usage.completion_tokens,
             ..self.usage
@@ -106,7 +106,7 @@ impl UsageMeter {
     }
 
     /// Returns the times.
-    pub fn timings(&self) -> Timings {
+    pub(super) fn timings(&self) -> Timings {
         let cached = self.usage.prompt_tokens_details.cached_tokens;
         let prompt_n = self.usage.prompt_tokens.saturating_sub(cached);
         let predicted_n = self.usage.completion_tokens;

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::error::RequestError;
 use crate::protocol::shared::{Content, FormatRequest, Refused, SamplingRequest, Unless, Whole};
 
 /// The fields of a chat request that are neither sampling parameters nor grammars.
@@ -118,6 +119,22 @@ pub struct StreamOptions {
     pub continuous_usage_stats: Option<bool>,
 }
 
+impl StreamOptions {
+    /// Checks that there is no option that is not supported.
+    ///
+    /// # Errors
+    /// Returns an error that names it.
+    pub fn check(&self) -> Result<(), RequestError> {
+        if self.continuous_usage_stats == Some(true) {
+            return Err(RequestError::invalid(
+                "stream_options.continuous_usage_stats",
+                "`stream_options.continuous_usage_stats` is not supported: use `include_usage`",
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// The reasoning, in OpenRouter's form.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub struct ReasoningRequest {
@@ -153,7 +170,7 @@ pub struct ChatBody {
 ///
 /// Fields that do not change the reply are ignored, for example `user`, `metadata`,
 /// `prompt_cache_key`, `safety_identifier`, `prediction` and `id_slot`.
-pub const REFUSED_CHAT: &[Refused] = &[
+pub(super) const REFUSED_CHAT: &[Refused] = &[
     refused("audio", Unless::Empty, "this server generates only text"),
     refused(
         "modalities",

@@ -1,18 +1,13 @@
 //! Translates the body of `POST /v1/chat/completions`.
 
-use super::chat_prompt::chat_prompt;
-use super::chat_request::{ChatRequest, REFUSED_CHAT};
+use super::prompt::chat_prompt;
+use super::request::{ChatRequest, REFUSED_CHAT};
 use crate::error::RequestError;
-use crate::protocol::shared::{
-    Body, FormatRequest, REFUSED_SAMPLING, SamplingRequest, Whole, random_salt, whole_in,
+use crate::protocol::openai::form::{
+    Delivery, MAX_BEST, MAX_REPLIES, ResponseForm, max_tokens, salt_for,
 };
+use crate::protocol::shared::{Body, FormatRequest, REFUSED_SAMPLING, SamplingRequest, whole_in};
 use crate::reply::{ReplyPrompt, ReplyRequest};
-
-/// The maximum number of best log-probabilities per token.
-pub const MAX_BEST: u32 = 20;
-
-/// The maximum number of replies to a prompt.
-pub const MAX_REPLIES: u32 = 128;
 
 /// A chat request, translated.
 #[derive(Debug, Clone)]
@@ -23,39 +18,6 @@ pub struct ChatCall {
     pub reply: ReplyRequest,
     /// The form of the response.
     pub form: ResponseForm,
-}
-
-/// The form of a response.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ResponseForm {
-    /// The way in which the response is sent.
-    pub delivery: Delivery,
-    /// Whether the last event of a stream contains the number of tokens.
-    pub usage_event: bool,
-    /// Whether choices contain log-probabilities.
-    pub logprobs: bool,
-    /// Whether a stream contains the progress of the prompt.
-    pub progress: bool,
-}
-
-/// The way in which a response is sent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Delivery {
-    /// One JSON object at the end.
-    #[default]
-    Whole,
-    /// Server-sent events.
-    Events,
-}
-
-impl Delivery {
-    /// Returns the way that the field `stream` asks for.
-    pub fn from_stream(stream: Option<bool>) -> Delivery {
-        match stream {
-            Some(true) => Delivery::Events,
-            Some(false) | None => Delivery::Whole,
-        }
-    }
 }
 
 /// Reads and translates a chat request.
@@ -71,12 +33,7 @@ pub fn chat_call(body: &Body, request_id: &str, salt: u64) -> Result<ChatCall, R
 
     let logprobs = best_logprobs(&request)?;
     let options = request.stream_options.clone().unwrap_or_default();
-    if options.continuous_usage_stats == Some(true) {
-        return Err(RequestError::invalid(
-            "stream_options.continuous_usage_stats",
-            "`stream_options.continuous_usage_stats` is not supported: use `include_usage`",
-        ));
-    }
+    options.check()?;
 
     let reply = ReplyRequest {
         request_id: request_id.to_owned(),
@@ -117,24 +74,6 @@ fn best_logprobs(request: &ChatRequest) -> Result<Option<u32>, RequestError> {
             "top_logprobs",
             "`top_logprobs` needs `logprobs` to be true",
         )),
-    }
-}
-
-/// Returns the first limit that is set. All of them are checked, and -1 means no limit.
-pub fn max_tokens(fields: &[(&str, Option<Whole>)]) -> Result<Option<u32>, RequestError> {
-    let mut first = None;
-    for (field, value) in fields {
-        let limit = whole_in(field, *value, -1..=i64::from(u32::MAX))?;
-        first = first.or(limit);
-    }
-    Ok(first.and_then(|limit| u32::try_from(limit).ok()))
-}
-
-/// Returns the salt of a request: a random one if it must not use cached prefixes.
-pub fn salt_for(cache_prompt: Option<bool>, salt: u64) -> u64 {
-    match cache_prompt {
-        Some(false) => random_salt(),
-        Some(true) | None => salt,
     }
 }
 

@@ -3,36 +3,13 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::logprobs::{ChatLogprobs, chat_logprobs};
-use super::usage::{PromptShare, Timings, Usage, UsageMeter};
-use crate::error::{ErrorKind, RequestError};
-use crate::protocol::shared::{random_id, unix_seconds};
-use crate::reply::{FinishReason, ReplyCall, ReplyEvent, ReplyPart, TokenText};
-
-/// The facts that all parts of a response share.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResponseHead {
-    /// The id of the response.
-    pub id: String,
-    /// The time of the request, in seconds since 1970.
-    pub created: u64,
-    /// The name of the model.
-    pub model: String,
-}
-
-impl ResponseHead {
-    /// Returns the head of a new response, whose id has this prefix.
-    pub fn new(prefix: &str, model: &str) -> ResponseHead {
-        ResponseHead {
-            id: random_id(prefix),
-            created: unix_seconds(),
-            model: model.to_owned(),
-        }
-    }
-}
-
-/// The configuration of the server, as clients see it. Clients of llama.cpp expect a `b`.
-pub const FINGERPRINT: &str = concat!("b-warpwright-", env!("CARGO_PKG_VERSION"));
+use crate::error::RequestError;
+use crate::protocol::openai::head::{
+    FINGERPRINT, FinishFields, ResponseHead, interrupted, unknown_index,
+};
+use crate::protocol::openai::logprobs::{ChatLogprobs, chat_logprobs};
+use crate::protocol::openai::usage::{PromptShare, Timings, Usage, UsageMeter};
+use crate::reply::{ReplyCall, ReplyEvent, ReplyPart, TokenText};
 
 /// The response to a chat request.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -111,38 +88,6 @@ pub struct CallFunction {
     pub name: String,
     /// The text of a JSON object.
     pub arguments: String,
-}
-
-/// The reason why a choice ended, as clients see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FinishFields {
-    /// `stop`, `length` or `tool_calls`.
-    pub finish_reason: &'static str,
-    /// The stop string that ended the text, or `shutdown`.
-    pub stop_reason: Option<String>,
-}
-
-impl FinishFields {
-    /// Returns the fields for a reason.
-    pub fn new(reason: &FinishReason) -> FinishFields {
-        let (finish_reason, stop_reason) = match reason {
-            FinishReason::Stop => ("stop", None),
-            FinishReason::StopString(text) => ("stop", Some(text.clone())),
-            FinishReason::Length => ("length", None),
-            FinishReason::Calls => ("tool_calls", None),
-            // Clients know no such reason. The reply is not complete, as with a full context.
-            FinishReason::Shutdown => ("length", Some("shutdown".to_owned())),
-        };
-        FinishFields {
-            finish_reason,
-            stop_reason,
-        }
-    }
-}
-
-/// Returns the error for replies whose events stop before their end.
-pub fn interrupted() -> RequestError {
-    RequestError::new(ErrorKind::Internal, "the reply has been interrupted")
 }
 
 /// Collects the events of all replies to a request.
@@ -282,10 +227,4 @@ fn call_message(call: ReplyCall) -> CallMessage {
             arguments: call.arguments,
         },
     }
-}
-
-/// Returns the error for an event of a reply that was not requested.
-pub fn unknown_index(index: u32) -> RequestError {
-    let message = format!("reply {index} was not requested");
-    RequestError::new(ErrorKind::Internal, message)
 }

@@ -3,12 +3,15 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::chat_call::ResponseForm;
-use super::chat_response::{FINGERPRINT, FinishFields, ResponseHead, interrupted, unknown_index};
-use super::error::error_body;
-use super::logprobs::{ChatLogprobs, chat_logprobs};
-use super::usage::{PromptShare, Timings, Usage, UsageMeter};
 use crate::error::RequestError;
+use crate::protocol::openai::error::error_body;
+use crate::protocol::openai::events::StreamWriter;
+use crate::protocol::openai::form::ResponseForm;
+use crate::protocol::openai::head::{
+    FINGERPRINT, FinishFields, ResponseHead, StreamState, interrupted, unknown_index,
+};
+use crate::protocol::openai::logprobs::{ChatLogprobs, chat_logprobs};
+use crate::protocol::openai::usage::{PromptShare, Timings, Usage, UsageMeter};
 use crate::protocol::shared::SseEvent;
 use crate::reply::{ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, TokenText};
 
@@ -151,15 +154,6 @@ struct ChoiceState {
     ended: bool,
 }
 
-/// The state of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamState {
-    /// More events follow.
-    Open,
-    /// The last event has been written.
-    Closed,
-}
-
 impl ChatStream {
     /// Returns a stream of this number of replies.
     pub fn new(head: ResponseHead, form: ResponseForm, count: u32) -> ChatStream {
@@ -169,53 +163,6 @@ impl ChatStream {
             choices: (0..count).map(|_| ChoiceState::default()).collect(),
             meter: UsageMeter::default(),
             state: StreamState::Open,
-        }
-    }
-
-    /// Returns the state of the stream.
-    pub fn state(&self) -> StreamState {
-        self.state
-    }
-
-    /// Returns the events for an event of a reply.
-    pub fn write(&mut self, event: ReplyEvent) -> Vec<SseEvent> {
-        if self.state == StreamState::Closed {
-            return vec![];
-        }
-        let index = event.index;
-        if self.choices.get(index as usize).is_none() {
-            return self.fail(&unknown_index(index));
-        }
-        match event.part {
-            ReplyPart::Started {
-                prompt_tokens,
-                cached_tokens,
-            } => self.start(index, prompt_tokens, cached_tokens),
-            // Chats cannot ask for the tokens of the prompt.
-            ReplyPart::Prompt(_) => vec![],
-            ReplyPart::Tokens(tokens) => {
-                self.choices[index as usize].tokens.extend(tokens);
-                self.complete_progress(index)
-            }
-            ReplyPart::Text(content) => self.part(index, ChunkDelta::Text { content }),
-            ReplyPart::Reasoning(reasoning) => {
-                let delta = ChunkDelta::Reasoning {
-                    reasoning_content: reasoning.clone(),
-                    reasoning,
-                };
-                self.part(index, delta)
-            }
-            ReplyPart::Call(call) => self.call(index, call),
-            ReplyPart::Ended(end) => self.end(index, end),
-            ReplyPart::Failed(error) => self.fail(&error),
-        }
-    }
-
-    /// Returns the events for the end of the channel. A channel that ends too early is an error.
-    pub fn close(&mut self) -> Vec<SseEvent> {
-        match self.state {
-            StreamState::Closed => vec![],
-            StreamState::Open => self.fail(&interrupted()),
         }
     }
 
@@ -376,6 +323,52 @@ impl ChatStream {
             usage: None,
             timings: None,
             prompt_progress: None,
+        }
+    }
+}
+
+impl StreamWriter for ChatStream {
+    fn state(&self) -> StreamState {
+        self.state
+    }
+
+    fn write(&mut self, event: ReplyEvent) -> Vec<SseEvent> {
+        if self.state == StreamState::Closed {
+            return vec![];
+        }
+        let index = event.index;
+        if self.choices.get(index as usize).is_none() {
+            return self.fail(&unknown_index(index));
+        }
+        match event.part {
+            ReplyPart::Started {
+                prompt_tokens,
+                cached_tokens,
+            } => self.start(index, prompt_tokens, cached_tokens),
+            // Chats cannot ask for the tokens of the prompt.
+            ReplyPart::Prompt(_) => vec![],
+            ReplyPart::Tokens(tokens) => {
+                self.choices[index as usize].tokens.extend(tokens);
+                self.complete_progress(index)
+            }
+            ReplyPart::Text(content) => self.part(index, ChunkDelta::Text { content }),
+            ReplyPart::Reasoning(reasoning) => {
+                let delta = ChunkDelta::Reasoning {
+                    reasoning_content: reasoning.clone(),
+                    reasoning,
+                };
+                self.part(index, delta)
+            }
+            ReplyPart::Call(call) => self.call(index, call),
+            ReplyPart::Ended(end) => self.end(index, end),
+            ReplyPart::Failed(error) => self.fail(&error),
+        }
+    }
+
+    fn close(&mut self) -> Vec<SseEvent> {
+        match self.state {
+            StreamState::Closed => vec![],
+            StreamState::Open => self.fail(&interrupted()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use warpwright_model::chat::Tools;
 
-use super::chat_request::{CallRequest, ChatRequest, MessageRequest};
+use super::request::{CallRequest, ChatRequest, MessageRequest};
 use crate::error::RequestError;
 use crate::protocol::shared::{Joint, call_arguments, name_answers};
 use crate::reply::{CallLimit, ChatMessage, ChatPrompt, MessageCall, ReasoningFields, ToolChoice};
