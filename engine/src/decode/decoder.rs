@@ -424,7 +424,7 @@ impl Decoder {
     pub fn prefill_batch(&self) -> u32 {
         self.machine
             .batched()
-            .map_or(1, |step| step.pipeline.resolved.batch)
+            .map_or(1, |step| step.pass.pipeline.resolved.batch)
     }
 
     /// Returns the number of kernels in a step.
@@ -692,7 +692,7 @@ impl DecoderMachine {
             return Ok(None);
         };
 
-        let rows = chunked.rows(first, step.pipeline.resolved.batch);
+        let rows = chunked.rows(first, step.pass.pipeline.resolved.batch);
         step.end(queue, &rows, StepKind::LogitsBatch)?;
         Ok(Some(step.logits()))
     }

@@ -22,7 +22,6 @@ use crate::Error;
 use crate::pipeline::GemvKind;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::resolved::ResolvedPipeline;
-use crate::pipeline::step::PipelineStep;
 use crate::pipeline::tuning::Tuning;
 use crate::signed;
 
@@ -68,11 +67,11 @@ impl Decoder {
     pub fn cold_sets(&self, effort: Effort) -> Result<Vec<ColdSet>, Error> {
         let step = self.pipeline_step()?;
         let mut sets: BTreeMap<(GemvKind, String), ColdSet> = BTreeMap::new();
-        let layers = 0..step.weights.blocks.len();
+        let layers = 0..step.pass.weights.blocks.len();
         let of_layers = layers.flat_map(|index| GemvKind::OF_LAYER.map(|product| (product, index)));
         for (product, index) in of_layers.chain([(GemvKind::Head, 0)]) {
-            let formats = step.pipeline.resolved.formats(product, index);
-            let tiles = step.tiles(product, index).clone();
+            let formats = step.pass.pipeline.resolved.formats(product, index);
+            let tiles = step.pass.tiles(product, index).clone();
             let bytes = tiles.len() as u64;
             let new = ColdSet {
                 product,
@@ -133,10 +132,7 @@ impl Decoder {
         };
 
         let pipeline = Pipeline::load(&context, resolved.single)?;
-        let step = PipelineStep {
-            pipeline: &pipeline,
-            ..self.pipeline_step()?
-        };
+        let step = self.pipeline_step()?.with_pipeline(&pipeline);
         let time = |set: &ColdSet| {
             let nodes = set
                 .tiles
@@ -145,7 +141,7 @@ impl Decoder {
                 .take(effort.nodes.max(set.tiles.len()));
 
             // The kernels of a launch number themselves from 0, as in a step.
-            step.sequence.set(0);
+            step.pass.sequence.set(0);
             let graph = record(&context, |queue| {
                 for (index, tiles) in nodes.clone() {
                     step.product(queue, set.product, *index, tiles)?;
@@ -165,10 +161,10 @@ impl Decoder {
     pub fn time_attention(&mut self, attended: u32, effort: Effort) -> Result<Duration, Error> {
         self.prepare(attended, 1)?;
         let step = self.pipeline_step()?;
-        let layers = step.weights.blocks.len();
+        let layers = step.pass.weights.blocks.len();
         let graph = record(self.stream.context(), |queue| {
             for i in 0..effort.nodes.max(layers) {
-                step.attention(queue, i % layers)?;
+                step.pass.attention(queue, i % layers)?;
             }
             Ok(())
         })?;

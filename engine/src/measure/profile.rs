@@ -43,24 +43,24 @@ impl Decoder {
     /// [`round`](Decoder::round).
     pub fn profile(&mut self, attended: u32, tokens: u32) -> Result<Profile, Error> {
         self.prepare(attended, tokens)?;
-        if !self.pipeline_step()?.pipeline.resolved.profile {
+        if !self.pipeline_step()?.pass.pipeline.resolved.profile {
             return Err(Error::NoTimes);
         }
 
-        let nodes = self.pipeline_step()?.list(attended);
+        let nodes = self.pipeline_step()?.pass.list(attended);
         let mut steps = vec![];
         for position in attended - 1..attended - 1 + tokens {
             self.launch(StepKind::Decode)?;
             self.stream.synchronize()?;
             self.token(position)?;
-            steps.push(self.pipeline_step()?.workspace.times()?);
+            steps.push(self.pipeline_step()?.pass.workspace.times()?);
         }
 
         Ok(Profile { nodes, steps })
     }
 }
 
-impl crate::pipeline::step::PipelineStep<'_> {
+impl crate::pipeline::pass::PipelinePass<'_> {
     /// Returns the kernels of a step that attends to this many positions.
     fn list(&self, attended: u32) -> Vec<KernelNode> {
         let product = |product: GemvKind, index| {

@@ -8,13 +8,13 @@ use warpwright_driver::launch::Kernel;
 use warpwright_driver::{Context, Error};
 use warpwright_kernels::pipeline::{
     EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention,
-    PlaceDrafts, Project, Qkv, SplitPrompt,
+    PlaceDrafts, Project, SplitPrompt,
 };
 use warpwright_kernels::{AddNormed, Advance};
 
 use super::adapter::{GemvLoader, LoadedGemv, LoraKernels};
+use super::cache::{CacheLoaded, CacheLoader, LoadedQkv, QkvLoader};
 use super::resolved::{ResolvedEmbed, ResolvedGemv, ResolvedStep};
-use crate::distinct::SharedKernels;
 use crate::signed;
 
 /// The compiled kernels of a step.
@@ -55,10 +55,10 @@ impl EmbedKernel {
 
 /// The compiled kernels of a layer. Layers with the same formats and windows share them.
 pub(super) struct LayerKernels {
-    pub(super) qkv: GemvWithLora<LoadedGemv<Qkv>>,
+    pub(super) qkv: GemvWithLora<LoadedQkv>,
     /// The head norm, in models that have one.
-    pub(super) head_norm: Option<Arc<Kernel<HeadNorm>>>,
-    pub(super) attention: Arc<Kernel<PipelinedAttention>>,
+    pub(super) head_norm: Option<CacheLoaded<HeadNorm>>,
+    pub(super) attention: CacheLoaded<PipelinedAttention>,
     pub(super) o: GemvWithLora<LoadedGemv<Project>>,
     pub(super) gate_up: GemvWithLora<LoadedGemv<GateUp>>,
     pub(super) down: GemvWithLora<LoadedGemv<Project>>,
@@ -74,14 +74,17 @@ impl Pipeline {
     /// Compiles the kernels of a step.
     pub(crate) fn load(context: &Context, step: ResolvedStep) -> Result<Pipeline, Error> {
         // Most layers have equal kernels. The loaders compile each distinct kernel once.
-        let mut qkv = GemvLoader::new(context);
+        let mut qkv = QkvLoader::new(context, step.cache);
         let mut project = GemvLoader::new(context);
         let mut gate_up = GemvLoader::new(context);
-        let mut head_norm = SharedKernels::new(context);
-        let mut attention = SharedKernels::new(context);
+        let mut head_norm = CacheLoader::new(context, step.cache);
+        let mut attention = CacheLoader::new(context, step.cache);
         let layers = step.layers.iter().map(|layer| {
             Ok(LayerKernels {
-                qkv: GemvWithLora::load(&mut qkv, &layer.qkv)?,
+                qkv: GemvWithLora {
+                    kernel: qkv.load(&layer.qkv)?,
+                    layout: layer.qkv.layout,
+                },
                 head_norm: layer
                     .head_norm
                     .map(|kernel| head_norm.load(kernel))

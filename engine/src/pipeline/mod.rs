@@ -2,9 +2,11 @@
 //! and launch the kernels.
 
 pub(crate) mod adapter;
+pub(crate) mod cache;
 mod gemv_kind;
 pub(crate) mod kernels;
 pub(crate) mod kinds;
+pub(crate) mod pass;
 pub mod path;
 pub(crate) mod resolved;
 pub(crate) mod step;

@@ -20,6 +20,7 @@ use warpwright_model::layer::{Attention, Dense, HeadNorms, NormPositions, QkvBia
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use super::adapter::ResolvedLora;
+use super::cache::CacheLayout;
 use super::gemv_kind::GemvKind;
 use super::kinds::PipelineLayer;
 use super::target::KernelTarget;
@@ -49,6 +50,8 @@ pub(crate) struct ResolvedPipeline {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResolvedStep {
     pub(crate) config: Config,
+    /// The layout of the cache.
+    pub(crate) cache: CacheLayout,
     /// The number of tokens in the step.
     pub(crate) batch: u32,
     /// The number of tokens among which the multiprocessors are divided when attention splits
@@ -194,6 +197,26 @@ impl ResolvedPipeline {
             verifying: vec![],
             sequential: target.sequential(),
         })
+    }
+
+    /// Returns the steps of sequences over a paged cache, for these numbers of rows. Each row is the
+    /// token of another sequence. The caller assigns the tokens and chooses the next ones.
+    pub(crate) fn paged(
+        outline: &Outline,
+        device: &Device,
+        rows: impl Iterator<Item = u32>,
+    ) -> Result<Vec<ResolvedStep>, Unsupported> {
+        rows.map(|rows| {
+            let ResolvedPipeline {
+                single, batched, ..
+            } = ResolvedPipeline::for_model(outline, device, Tuning::default(), rows)?;
+            Ok(ResolvedStep {
+                cache: CacheLayout::Paged,
+                split_prompt: None,
+                ..batched.unwrap_or(single)
+            })
+        })
+        .collect()
     }
 
     /// Adds steps that verify drafts, for these numbers of tokens.
@@ -452,6 +475,7 @@ impl Resolver<'_> {
             .then_some(AddNormed { overlap, batch });
         Ok(ResolvedStep {
             config,
+            cache: CacheLayout::Own,
             batch,
             sharing: if self.like.is_some() { 1 } else { batch },
             sms: self.target.sms,

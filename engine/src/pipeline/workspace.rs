@@ -6,6 +6,7 @@ use warpwright_kernels::pipeline::{block_float, plan};
 use warpwright_kernels::shared::state;
 use warpwright_model::layer::Attention;
 
+use super::cache::CacheLayout;
 use super::resolved::ResolvedStep;
 use crate::buffers::DecoderBuffers;
 
@@ -44,7 +45,8 @@ pub(crate) struct PipelineWorkspace {
     pub(super) splits: u32,
     /// The intermediate result `u` of the current GEMV's adapter, per token: `[max_ranks]`.
     pub(super) lora_u: Option<Buffer<f32>>,
-    /// The vectors of batches larger than 1. A batch of one uses the decoder's buffers.
+    /// The vectors of batches larger than 1 of a decoder. A batch of one uses the decoder's
+    /// buffers. Steps over a paged cache are given their vectors.
     batch: Option<BatchVectors>,
     /// The timestamps, `[nodes, node_timestamps]`, if the kernels profile: see
     /// `warpwright_kernels::pipeline::plan`. Otherwise unused.
@@ -71,14 +73,14 @@ impl BlockFloatBuffer {
 
 /// The vectors of each token of the batch.
 #[derive(Clone)]
-pub(super) struct BatchVectors {
-    pub(super) state: View<u32>,
+pub(crate) struct BatchVectors {
+    pub(crate) state: View<u32>,
     /// The residual stream, `[hidden]`.
-    pub(super) x: View<f32>,
+    pub(crate) x: View<f32>,
     /// The queries, `[heads, head_dim]`.
-    pub(super) q: View<f32>,
+    pub(crate) q: View<f32>,
     /// The logits, `[vocab]`.
-    pub(super) logits: View<f32>,
+    pub(crate) logits: View<f32>,
 }
 
 impl BatchVectors {
@@ -152,10 +154,9 @@ impl PipelineWorkspace {
             progress: Buffer::zeroed(context, blocks)?.labelled("progress"),
             splits,
             lora_u: lora_u.map(|buffer| buffer.labelled("lora.u")),
-            batch: if step.batch > 1 {
-                Some(BatchVectors::new(context, step)?)
-            } else {
-                None
+            batch: match (step.cache, step.batch) {
+                (CacheLayout::Own, 2..) => Some(BatchVectors::new(context, step)?),
+                (CacheLayout::Own | CacheLayout::Paged, _) => None,
             },
             timestamps: Buffer::zeroed(context, (nodes * node_timestamps).max(1))?
                 .labelled("timestamps"),
