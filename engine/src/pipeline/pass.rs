@@ -11,8 +11,7 @@ use warpwright_driver::memory::{Buffer, Pinned, View, f16};
 use warpwright_driver::stream::Queue;
 use warpwright_kernels::pipeline::{
     EmbedTokenArgs, GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs,
-    LoraANormedArgs, PipelinedAttentionArgs, Project, ProjectArgs, QkvArgs, QkvOutput,
-    StreamArgs,
+    LoraANormedArgs, PipelinedAttentionArgs, Project, ProjectArgs, QkvArgs, QkvOutput, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
 use warpwright_model::layer::{Attention, Dense, NormPositions};

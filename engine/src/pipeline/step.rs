@@ -95,13 +95,18 @@ impl<'a> PipelineStep<'a> {
             StepKind::Decode | StepKind::LogitsBatch => {
                 self.head(queue, &self.pass.weights.head, &self.pass.vectors.x)
             }
-            StepKind::Logits => self.head_alone(queue, &self.pass.weights.head, &self.pass.vectors.x),
+            StepKind::Logits => {
+                self.head_alone(queue, &self.pass.weights.head, &self.pass.vectors.x)
+            }
             StepKind::Prefill => self.advance(queue),
             StepKind::PrefillBatch | StepKind::Choose => Ok(()),
             StepKind::Verify(_) => {
                 self.head(queue, &self.pass.weights.head, &self.pass.vectors.x)?;
-                self.buffers
-                    .sample_drafts(queue, &self.pass.vectors.logits, &self.pass.vectors.state)
+                self.buffers.sample_drafts(
+                    queue,
+                    &self.pass.vectors.logits,
+                    &self.pass.vectors.state,
+                )
             }
         }
     }
@@ -215,8 +220,7 @@ impl<'a> PipelineStep<'a> {
             Some(sampler) => &sampler.idle,
             None => &self.pass.vectors.state,
         };
-        self.pass
-            .lm_head(queue, tiles, x, self.head_buffers(state))
+        self.pass.lm_head(queue, tiles, x, self.head_buffers(state))
     }
 
     /// Returns the buffers by which the head chooses tokens for these states.

@@ -43,6 +43,11 @@ impl ChatTemplate {
         })
     }
 
+    /// Returns the text of the template.
+    pub fn text(&self) -> &str {
+        &self.source
+    }
+
     /// Returns true if the template marks the assistant's replies with `{% generation %}`.
     pub fn marks_replies(&self) -> bool {
         self.renderer.marks_replies()

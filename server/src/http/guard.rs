@@ -12,6 +12,7 @@ use super::identity::RequestInfo;
 use super::keys;
 use super::origin;
 use super::state::{AppState, HttpLimits};
+use super::surface::WriteError;
 use crate::error::{ErrorKind, RequestError};
 
 /// The paths that need no key: load balancers and the page that asks for the key use them.
@@ -27,7 +28,7 @@ const OPEN_PATHS: &[&str] = &[
 /// Checks the key of a request and reads its body, then calls the handler.
 pub(super) async fn guard(
     state: AppState,
-    error: fn(&RequestError) -> Response,
+    error: WriteError,
     request: Request,
     next: Next,
 ) -> Response {

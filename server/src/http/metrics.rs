@@ -5,12 +5,20 @@ use std::sync::OnceLock;
 use metrics::{counter, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::scheduler;
+
 /// The limits of the buckets of durations, in seconds.
 const SECONDS: [f64; 14] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0,
 ];
 
-/// Installs the recorder of the process, unless it is already installed.
+/// Installs the recorder of the process, unless it is already installed. Call it before anything is
+/// counted.
+pub(super) fn install() {
+    handle();
+}
+
+/// Returns the recorder of the process, which the first call installs.
 ///
 /// The recorder is global, because code anywhere can count with the macros of the crate `metrics`.
 fn handle() -> Option<&'static PrometheusHandle> {
@@ -20,6 +28,7 @@ fn handle() -> Option<&'static PrometheusHandle> {
         let builder = PrometheusBuilder::new().set_buckets_for_metric(suffix, &SECONDS);
         let installed = builder.and_then(PrometheusBuilder::install_recorder);
         installed
+            .inspect(|_| scheduler::metrics::describe())
             .inspect_err(|error| tracing::error!(%error, "there are no metrics"))
             .ok()
     });
@@ -51,13 +60,11 @@ pub(super) fn response(method: &str, route: &str, status: u16, seconds: f64) {
         ("route", route.to_owned()),
         ("status", status.to_string()),
     ];
-    handle();
     counter!("warpwright_http_responses_total", &labels).increment(1);
     histogram!("warpwright_http_response_seconds", "route" => route.to_owned()).record(seconds);
 }
 
 /// Counts a panic of a handler.
 pub(super) fn panic() {
-    handle();
     counter!("warpwright_http_panics_total").increment(1);
 }

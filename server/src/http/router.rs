@@ -18,12 +18,13 @@ use super::identity::identify;
 use super::log::logged;
 use super::metrics;
 use super::state::AppState;
-use super::surface::ProtocolSurface;
+use super::surface::{ProtocolSurface, WriteError};
 use crate::error::{ErrorKind, RequestError};
 
 /// Returns the application with the endpoints of these protocols. Errors of unknown paths have the
 /// shape of the protocol with the most similar path, or of the first protocol.
 pub fn router(state: &AppState, protocols: Vec<ProtocolSurface>) -> Router {
+    metrics::install();
     let known = KnownPaths::new(&protocols);
     let docs = docs(&protocols);
     let mut application = Router::new().route("/openapi.json", get(move || ready(Json(docs))));
@@ -92,8 +93,8 @@ fn docs(protocols: &[ProtocolSurface]) -> OpenApi {
 /// The documented paths, each with the shape of its errors.
 #[derive(Clone)]
 struct KnownPaths {
-    paths: Vec<(String, fn(&RequestError) -> Response)>,
-    default: Option<fn(&RequestError) -> Response>,
+    paths: Vec<(String, WriteError)>,
+    default: Option<WriteError>,
 }
 
 impl KnownPaths {

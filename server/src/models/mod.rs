@@ -1,9 +1,17 @@
 //! The models that a server has, and their state.
 
+mod folder;
+mod loader;
 mod opened;
+mod overrides;
 mod registry;
+mod scripted;
 mod served;
 
+pub use folder::{is_model_folder, models_in};
+pub use loader::{LoadError, LoadProgress, ModelEntry, ModelLoader};
 pub use opened::OpenedModel;
-pub use registry::Models;
-pub use served::{ModelDescription, ServedModel};
+pub use overrides::{LoadedTemplate, RequestOverrides};
+pub use registry::{ListedModel, ModelState, Models, RegistryOptions};
+pub use scripted::{ScriptedLoader, ScriptedSizes};
+pub use served::{ModelDescription, RequestDefaults, ServedModel};

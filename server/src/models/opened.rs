@@ -1,14 +1,14 @@
 //! A model whose files are open, but whose weights are not loaded.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use warpwright_engine::{GenerationConfig, Sampling};
 use warpwright_model::chat::{self, ChatTemplate};
 use warpwright_model::{GrammarCompiler, Model, Tokenizer, info};
 
-use super::served::{ModelDescription, ServedModel};
+use super::served::{ModelDescription, RequestDefaults, ServedModel};
 use crate::scheduler::Scheduler;
 
 /// A model whose files are open: everything that requests need, except for the weights on a device.
@@ -22,8 +22,10 @@ pub struct OpenedModel {
     template: Option<Arc<ChatTemplate>>,
     tool_template: Option<Arc<ChatTemplate>>,
     grammars: GrammarCompiler,
-    defaults: Sampling,
-    description: ModelDescription,
+    /// The values of requests that set none.
+    pub defaults: RequestDefaults,
+    /// Facts that the server shows.
+    pub description: ModelDescription,
 }
 
 impl OpenedModel {
@@ -46,7 +48,11 @@ impl OpenedModel {
         warnings.extend(config.warning());
         let description = description(&model);
         Ok(OpenedModel {
-            defaults: config.over(Sampling::default()),
+            defaults: RequestDefaults {
+                sampling: config.over(Sampling::default()),
+                seed: None,
+                max_tokens: None,
+            },
             model,
             tokenizer,
             warnings,
@@ -55,6 +61,22 @@ impl OpenedModel {
             grammars,
             description,
         })
+    }
+
+    /// Replaces the chat templates by one that is not in the model's files. Errors name `path`.
+    ///
+    /// # Errors
+    /// Returns the reason as a sentence if the template is not valid Jinja.
+    pub fn set_template(&mut self, path: &Path, text: &str) -> Result<(), String> {
+        let mut template = self
+            .model
+            .chat_template_from(path, text)
+            .map_err(|error| error.to_string())?;
+        template.set_date(chat::today());
+        let template = Arc::new(template);
+        self.template = Some(Arc::clone(&template));
+        self.tool_template = Some(template);
+        Ok(())
     }
 
     /// Returns the model, served by a scheduler.
@@ -68,9 +90,12 @@ impl OpenedModel {
             tool_template: self.tool_template,
             grammars: self.grammars,
             stop: self.model.outline.stop,
-            defaults: self.defaults,
+            defaults: self.defaults.sampling,
+            seed: self.defaults.seed,
+            max_tokens: self.defaults.max_tokens,
             description: self.description,
             scheduler,
+            literal: OnceLock::new(),
         }
     }
 }
@@ -123,5 +148,6 @@ fn description(model: &Model) -> ModelDescription {
         trained_ctx: config.context,
         vocab: config.vocab,
         hidden: config.hidden,
+        engine: String::new(),
     }
 }

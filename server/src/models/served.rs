@@ -1,6 +1,6 @@
 //! A loaded model.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use warpwright_engine::Sampling;
 use warpwright_model::chat::ChatTemplate;
@@ -26,10 +26,36 @@ pub struct ServedModel {
     pub stop: Vec<u32>,
     /// The sampling parameters of requests that set none.
     pub defaults: Sampling,
+    /// The seed of requests that set none, or `None` for a random one.
+    pub seed: Option<u64>,
+    /// The maximum number of tokens of a reply, whatever a request asks for.
+    pub max_tokens: Option<u32>,
     /// Facts that the server shows.
     pub description: ModelDescription,
     /// The scheduler of the model's engine.
     pub scheduler: Scheduler,
+    /// The tokenizer for which names of control tokens are text, once it was needed.
+    pub(super) literal: OnceLock<Result<Tokenizer, String>>,
+}
+
+impl ServedModel {
+    /// Returns a tokenizer for which names of control tokens are text like any other. The first call
+    /// opens the model's files again.
+    ///
+    /// # Errors
+    /// Returns the reason if the files cannot be read any more.
+    pub fn literal_tokenizer(&self) -> Result<&Tokenizer, String> {
+        let open = || {
+            let tokenizer = Tokenizer::open(self.description.path.as_ref());
+            tokenizer
+                .map(Tokenizer::literal)
+                .map_err(|error| error.to_string())
+        };
+        self.literal
+            .get_or_init(open)
+            .as_ref()
+            .map_err(Clone::clone)
+    }
 }
 
 /// Facts about a model that the server shows.
@@ -49,4 +75,17 @@ pub struct ModelDescription {
     pub vocab: u32,
     /// The length of hidden states.
     pub hidden: u32,
+    /// The engine that computes its tokens, for example "batches on the device".
+    pub engine: String,
+}
+
+/// The values of requests that set none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestDefaults {
+    /// The sampling parameters.
+    pub sampling: Sampling,
+    /// The seed, or `None` for a random one.
+    pub seed: Option<u64>,
+    /// The maximum number of tokens of a reply, whatever a request asks for.
+    pub max_tokens: Option<u32>,
 }

@@ -11,7 +11,8 @@ pub mod shared;
 
 use crate::http::surface::ProtocolSurface;
 
-/// Returns the surfaces of all protocols.
+/// Returns the surfaces of all protocols. Errors of paths that resemble none have the shape of the
+/// first.
 pub fn surfaces() -> Vec<ProtocolSurface> {
-    vec![anthropic::surface(), native::surface(), openai::surface()]
+    vec![openai::surface(), anthropic::surface(), native::surface()]
 }

@@ -99,6 +99,11 @@ impl PreparedReply {
     fn new(model: &ServedModel, mut request: ReplyRequest) -> Result<PreparedReply, RequestError> {
         let prompt = std::mem::replace(&mut request.prompt, ReplyPrompt::Tokens(vec![]));
         let prompt = PreparedPrompt::new(model, prompt)?;
+        request.sampling.seed = request.sampling.seed.or(model.seed);
+        request.max_tokens = match (request.max_tokens, model.max_tokens) {
+            (Some(wanted), Some(most)) => Some(wanted.min(most)),
+            (wanted, most) => wanted.or(most),
+        };
         let sampling = sampling::over(&model.defaults, &request.sampling, request.logprobs);
         let stops = StopStrings::new(std::mem::take(&mut request.stop))
             .map_err(|error| RequestError::invalid("stop", error.to_string()))?;

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
-use warpwright_server::engine::Engine;
+use warpwright_server::engine::{Engine, EngineLimits, ScriptedEngine};
 use warpwright_server::http::router::router;
 use warpwright_server::http::state::{AppState, HttpLimits};
 use warpwright_server::models::{Models, OpenedModel, ServedModel};
@@ -27,21 +27,39 @@ pub(crate) const NAME: &str = "rustdoc-7m";
 
 /// Returns the small model, with this engine in place of its weights.
 pub(crate) fn served(engine: Box<dyn Engine>) -> Arc<ServedModel> {
-    served_with(
-        engine,
-        SchedulerOptions {
-            queue: 64,
-            tokens_per_step: 2048,
-            steps_per_launch: 8,
-            ..SchedulerOptions::default()
-        },
-    )
+    served_with(engine, SchedulerOptions::default())
 }
 
 /// Returns the small model, with this engine and these options of the scheduler.
 pub(crate) fn served_with(engine: Box<dyn Engine>, options: SchedulerOptions) -> Arc<ServedModel> {
     let opened = OpenedModel::open(&asset()).expect("the small model opens");
     Arc::new(opened.serve(NAME.to_owned(), Scheduler::start(engine, options)))
+}
+
+/// Returns an engine for the small model that answers every prompt with this text, in a context of
+/// 512 positions.
+pub(crate) fn replying(reply: &str) -> ScriptedEngine {
+    let opened = OpenedModel::open(&asset()).expect("the small model opens");
+    let end = opened.model.outline.stop.clone();
+    let mut tokens = opened
+        .tokenizer
+        .encode_rest(reply)
+        .expect("the reply has tokens");
+    tokens.extend(end.first());
+    ScriptedEngine::new(limits(), end, Box::new(move |_| tokens.clone()))
+}
+
+/// The sizes of the engine of [`replying`].
+pub(crate) fn limits() -> EngineLimits {
+    EngineLimits {
+        sequences: 4,
+        ctx: 512,
+        tokens_per_step: 256,
+        pages: 128,
+        page_len: 16,
+        vocab: 4096,
+        logprobs: 20,
+    }
 }
 
 /// Returns an application with all protocols, which serves this model.

@@ -4,15 +4,29 @@ use axum::Json;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::{ErrorKind, RequestError};
 
 /// Returns the response for an error: `{"error": {"code", "message", "type"}}`.
 pub fn error_response(error: &RequestError) -> Response {
     let code = error.kind.status();
+    let body = error_object(error);
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, Json(json!({ "error": body }))).into_response();
+    if let ErrorKind::QueueFull { retry_after } = error.kind {
+        let seconds = retry_after.as_secs_f64().ceil() as u64;
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    }
+    response
+}
+
+/// Returns the object in the field `error`.
+pub(super) fn error_object(error: &RequestError) -> Value {
     let mut body = json!({
-        "code": code,
+        "code": error.kind.status(),
         "message": error.message,
         "type": error_type(error.kind),
     });
@@ -23,16 +37,7 @@ pub fn error_response(error: &RequestError) -> Response {
         body["n_prompt_tokens"] = json!(prompt);
         body["n_ctx"] = json!(ctx);
     }
-
-    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = (status, Json(json!({ "error": body }))).into_response();
-    if let ErrorKind::QueueFull { retry_after } = error.kind {
-        let seconds = retry_after.as_secs_f64().ceil() as u64;
-        response
-            .headers_mut()
-            .insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
-    }
-    response
+    body
 }
 
 /// Returns the name of a kind of error in llama.cpp's server.

@@ -6,7 +6,6 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::error::error_response;
-use crate::error::{ErrorKind, RequestError};
 use crate::http::state::AppState;
 
 /// Reports whether the server can answer requests.
@@ -20,14 +19,8 @@ use crate::http::state::AppState;
     )
 )]
 pub(super) async fn health(State(state): State<AppState>) -> Response {
-    match state.models.find(None).await {
+    match state.models.health() {
+        Ok(()) => Json(json!({ "status": "ok" })).into_response(),
         Err(error) => error_response(&error),
-        Ok(model) => match model.scheduler.status().lost {
-            Some(reason) => error_response(&RequestError::new(
-                ErrorKind::Internal,
-                format!("the device has failed: {reason}"),
-            )),
-            None => Json(json!({ "status": "ok" })).into_response(),
-        },
     }
 }
