@@ -1,5 +1,5 @@
-//! Runs programs that do not use this project, unchanged, on the emulator's shared library, and
-//! compares tool calls with another reader.
+//! Runs programs that do not use this project, unchanged: on the emulator's shared library, against
+//! the server, and as another reader of tool calls.
 //!
 //! One program uses the crate cudarc, and one uses NVIDIA's bindings for Python. A third compares the cost
 //! of calls through cudarc and through this project, on a driver that does nothing. Programs whose
@@ -38,7 +38,7 @@ pub(crate) fn check(emulator: &Path) -> Result<()> {
         }
     }
 
-    match install_packages() {
+    match install_packages("python", &PACKAGES) {
         Ok(python) => run(Command::new(python).arg(PYTHON), &library)?,
         Err(error) => left_out.push(format!("{PYTHON}: {error:#}")),
     }
@@ -99,9 +99,37 @@ fn cargo(package: &str, arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Creates a virtual environment with the packages, and returns the path of its Python.
-fn install_packages() -> Result<PathBuf> {
-    let folder = paths::target().join("outside/python");
+/// The scripts that use the server through SDKs and a browser, and their packages.
+const CLIENTS: &str = "server/tests/clients/run.py";
+const CLIENT_PACKAGES: &str = "server/tests/clients/requirements.txt";
+
+/// Runs SDKs and a browser against the server, on the emulator.
+///
+/// Packages that cannot be installed are reported, and the scripts are skipped.
+pub(crate) fn check_clients() -> Result<()> {
+    let python = match install_packages("clients", &["--requirement", CLIENT_PACKAGES]) {
+        Ok(python) => python,
+        Err(error) => {
+            println!("not run: {CLIENTS}: {error:#}");
+            return Ok(());
+        }
+    };
+    let mut build = Command::new("cargo");
+    quietly(build.args(["build", "--locked", "--package", "warpwright"]))?;
+    let program = paths::target().join(format!("debug/warpwright{}", std::env::consts::EXE_SUFFIX));
+    let mut run = Command::new(python);
+    run.arg(CLIENTS)
+        .arg(program)
+        .arg("assets/rustdoc-7m-Q4_K_M.gguf")
+        .current_dir(paths::root());
+    let status = run.status()?;
+    ensure!(status.success(), "{run:?} ended with {status}");
+    Ok(())
+}
+
+/// Creates a virtual environment with packages, and returns the path of its Python.
+fn install_packages(name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let folder = paths::target().join("outside").join(name);
     let python = folder.join(if cfg!(windows) {
         "Scripts/python.exe"
     } else {
@@ -120,7 +148,7 @@ fn install_packages() -> Result<PathBuf> {
         "--only-binary",
         ":all:",
     ];
-    quietly(Command::new(&python).args(pip).args(PACKAGES))?;
+    quietly(Command::new(&python).args(pip).args(packages))?;
     Ok(python)
 }
 

@@ -41,7 +41,7 @@ pub(super) enum CiAction {
     },
 }
 
-pub(super) const STEPS: [CiStep; 24] = [
+pub(super) const STEPS: [CiStep; 25] = [
     CiStep {
         name: "format",
         tier: Tier::Normal,
@@ -173,6 +173,14 @@ pub(super) const STEPS: [CiStep; 24] = [
         checks: "the command at the top of README.md prints the right text",
         work: CiAction::Function(readme),
         fix: README,
+    },
+    CiStep {
+        name: "clients",
+        tier: Tier::Normal,
+        minutes: "not measured",
+        checks: "SDKs and a browser use the server, on the emulator",
+        work: CiAction::Function(outside::check_clients),
+        fix: "cargo xtask ci clients",
     },
     CiStep {
         name: "tool calls",
