@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use warpwright_engine::{GenerationConfig, Sampling};
-use warpwright_model::chat::{self, ChatTemplate};
+use warpwright_model::chat::ChatTemplate;
 use warpwright_model::{GrammarCompiler, Model, Tokenizer, info};
 
 use super::served::{ModelDescription, RequestDefaults, ServedModel};
@@ -114,16 +114,13 @@ fn template_for_tools(model: &Model, warnings: &mut Vec<String>) -> Option<Arc<C
     found
 }
 
-/// Returns a template with the date of the day, or turns its error into a warning.
+/// Returns a template, or turns its error into a warning. Each request sets the date of the day.
 fn template(
     found: Result<Option<ChatTemplate>, warpwright_model::Error>,
     warnings: &mut Vec<String>,
 ) -> Option<Arc<ChatTemplate>> {
     match found {
-        Ok(found) => found.map(|mut template| {
-            template.set_date(chat::today());
-            Arc::new(template)
-        }),
+        Ok(found) => found.map(Arc::new),
         Err(error) => {
             warnings.push(format!(
                 "the chat template cannot be used, so the model serves no conversations: {error}"
