@@ -68,11 +68,10 @@ impl OpenedModel {
     /// # Errors
     /// Returns the reason as a sentence if the template is not valid Jinja.
     pub fn set_template(&mut self, path: &Path, text: &str) -> Result<(), String> {
-        let mut template = self
+        let template = self
             .model
             .chat_template_from(path, text)
             .map_err(|error| error.to_string())?;
-        template.set_date(chat::today());
         let template = Arc::new(template);
         self.template = Some(Arc::clone(&template));
         self.tool_template = Some(template);
