@@ -15,7 +15,7 @@ mod source;
 mod template;
 mod value;
 
-pub use calls::{CallStream, ReplyEnd, ReplyPart, ToolCall, Tools};
+pub use calls::{ArgumentsForm, CallStream, ReplyEnd, ReplyPart, ToolCall, Tools};
 pub use jiff::civil::Date;
 pub use renderer::{Conversation, Rendered, Then};
 pub use template::{ChatTemplate, today};

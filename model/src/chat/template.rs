@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::calls::{self, CallFormats, CallStream, ForeignText, Tools};
+use super::calls::{self, ArgumentsForm, CallFormats, CallStream, ForeignText, Tools};
 use super::renderer::{Conversation, Rendered, Renderer, Then};
 
 /// A model's chat template.
@@ -80,6 +80,21 @@ impl ChatTemplate {
     /// Returns true if the format of the calls that the template writes is known.
     pub fn knows_calls(&self) -> bool {
         !self.formats().syntaxes.is_empty()
+    }
+
+    /// Returns true if the template contains a text, for example the name of a variable.
+    pub fn mentions(&self, text: &str) -> bool {
+        self.source.contains(text)
+    }
+
+    /// Returns true if the template passes tools on to the model, without an additional variable.
+    pub fn takes_tools(&self) -> bool {
+        self.formats().takes_tools
+    }
+
+    /// Returns the form in which the template reads the arguments of earlier calls.
+    pub fn arguments_form(&self) -> ArgumentsForm {
+        self.formats().arguments
     }
 
     /// Returns the names of the formats of calls that models of this template use, the template's

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use warpwright_engine::{GenerationConfig, Sampling};
-use warpwright_model::chat::{self, ChatTemplate};
+use warpwright_model::chat::ChatTemplate;
 use warpwright_model::{GrammarCompiler, Model, Tokenizer, info};
 
 use super::served::{ModelDescription, RequestDefaults, ServedModel};
@@ -68,11 +68,10 @@ impl OpenedModel {
     /// # Errors
     /// Returns the reason as a sentence if the template is not valid Jinja.
     pub fn set_template(&mut self, path: &Path, text: &str) -> Result<(), String> {
-        let mut template = self
+        let template = self
             .model
             .chat_template_from(path, text)
             .map_err(|error| error.to_string())?;
-        template.set_date(chat::today());
         let template = Arc::new(template);
         self.template = Some(Arc::clone(&template));
         self.tool_template = Some(template);
@@ -114,16 +113,13 @@ fn template_for_tools(model: &Model, warnings: &mut Vec<String>) -> Option<Arc<C
     found
 }
 
-/// Returns a template with the date of the day, or turns its error into a warning.
+/// Returns a template, or turns its error into a warning. Each request sets the date of the day.
 fn template(
     found: Result<Option<ChatTemplate>, warpwright_model::Error>,
     warnings: &mut Vec<String>,
 ) -> Option<Arc<ChatTemplate>> {
     match found {
-        Ok(found) => found.map(|mut template| {
-            template.set_date(chat::today());
-            Arc::new(template)
-        }),
+        Ok(found) => found.map(Arc::new),
         Err(error) => {
             warnings.push(format!(
                 "the chat template cannot be used, so the model serves no conversations: {error}"

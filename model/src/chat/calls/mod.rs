@@ -34,5 +34,6 @@ pub use call::{ReplyPart, ToolCall};
 pub(super) use foreign::ForeignText;
 pub(super) use probe::formats;
 pub use stream::{CallStream, ReplyEnd};
+pub use syntax::ArgumentsForm;
 pub(super) use syntax::CallFormats;
 pub use tools::Tools;

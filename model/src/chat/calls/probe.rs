@@ -14,7 +14,7 @@ use super::call::{ReplyPart, ToolCall};
 use super::foreign::ForeignText;
 use super::readings;
 use super::stream::{CallStream, ReplyEnd};
-use super::syntax::{CallBody, CallFormats, CallsEnd, CallsPlace, SYNTAXES, Syntax};
+use super::syntax::{ArgumentsForm, CallBody, CallFormats, CallsEnd, CallsPlace, SYNTAXES, Syntax};
 use super::thoughts;
 use super::tools::Tools;
 use crate::chat::renderer::{Conversation, Renderer, Then};
@@ -33,6 +33,8 @@ pub(crate) fn formats(template: &Renderer, source: &str) -> CallFormats {
     let answers = thoughts.iter().flat_map(|marks| marks.answers);
     let answers = answers.filter(|[open, _]| source.contains(open)).copied();
     CallFormats {
+        takes_tools: probe.takes_tools(),
+        arguments: probe.arguments_form(),
         syntaxes,
         separators,
         answers: answers.collect(),
@@ -103,6 +105,36 @@ impl Probe {
         let reply = json!({ "role": "assistant", "content": "", "tool_calls": calls });
         let whole = self.render(&[question(), reply], Then::End)?;
         Some(reply_of(prompt, &whole).to_owned())
+    }
+
+    /// Returns true if the prompt depends on the tools.
+    fn takes_tools(&self) -> bool {
+        let without = Conversation {
+            messages: vec![Serde(question()).into()],
+            ..Conversation::default()
+        };
+        let without = self.template.render(&without, Then::Reply).ok();
+        let with = self.prompt();
+        with.is_some() && with != without.map(|rendered| rendered.text)
+    }
+
+    /// Returns the form in which the template reads arguments: the one that comes back as it was.
+    fn arguments_form(&self) -> ArgumentsForm {
+        let prompt = self.prompt().unwrap_or_default();
+        let arguments = json!({ "city": "Oslo", "days": 3 });
+        let reads = |given: Value| {
+            let written = self.reply(&prompt, &[given]);
+            let Value::Object(arguments) = &arguments else {
+                unreachable!("arguments are an object")
+            };
+            written.is_some_and(|written| reads(&written, arguments, &self.tools).is_some())
+        };
+        let text = Value::String(arguments.to_string());
+        if !reads(arguments.clone()) && reads(text) {
+            ArgumentsForm::Text
+        } else {
+            ArgumentsForm::Object
+        }
     }
 
     /// Finds the formats of calls: none if they are unknown.

@@ -391,10 +391,23 @@ pub(crate) struct CallFormats {
     pub(crate) syntaxes: Vec<&'static Syntax>,
     /// The texts that the template writes between two values without quotes. See `readings`.
     pub(super) separators: Vec<String>,
+    /// True if the prompt of a conversation depends on its tools.
+    pub(crate) takes_tools: bool,
+    pub(crate) arguments: ArgumentsForm,
     /// The marks around thoughts.
     pub(super) thoughts: Vec<&'static ThoughtMarks>,
     /// The marks around answers after thoughts.
     pub(super) answers: Vec<[&'static str; 2]>,
+}
+
+/// The form in which a template reads the arguments of earlier calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ArgumentsForm {
+    /// An object.
+    #[default]
+    Object,
+    /// The text of an object in JSON, as in OpenAI's API.
+    Text,
 }
 
 /// Gpt-oss writes all of its text in messages, so its format also counts without tools.

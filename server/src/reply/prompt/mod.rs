@@ -1,7 +1,9 @@
 //! Prompts: texts, token ids and conversations become tokens.
 
+mod adapted;
 mod chat;
 mod message;
+mod variables;
 
 pub(super) use chat::{RenderedChat, render};
 
