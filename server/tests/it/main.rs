@@ -4,4 +4,6 @@ mod device_engines;
 mod harness;
 mod http;
 mod openai_chat;
+mod openai_completions;
+mod openai_http;
 mod scheduler;

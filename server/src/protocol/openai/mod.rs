@@ -2,6 +2,7 @@
 
 mod chat;
 mod completion;
+mod embeddings;
 mod error;
 mod events;
 mod form;
@@ -19,6 +20,9 @@ pub use chat::{
 pub use completion::{
     Completion, CompletionBody, CompletionCall, CompletionChoice, CompletionCollector,
     CompletionRequest, CompletionStream, CompletionTexts, Echo, completion_call,
+};
+pub use embeddings::{
+    EmbeddingEntry, EmbeddingList, EmbeddingRequest, EmbeddingUsage, EmbeddingVector,
 };
 pub use error::{ErrorBody, ErrorFields, error_body, error_response};
 pub use events::StreamWriter;
@@ -39,6 +43,7 @@ use crate::http::surface::ProtocolSurface;
 #[openapi(paths(
     chat::endpoint::chat_completions,
     completion::endpoint::completions,
+    embeddings::embeddings,
     model_list::models,
     model_list::model
 ))]
@@ -63,6 +68,7 @@ pub fn routes() -> Router<AppState> {
         )
         .route("/chat/completions", post(chat::endpoint::chat_completions))
         .route("/v1/completions", post(completion::endpoint::completions))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(model_list::models))
         .route("/models", get(model_list::models))
         .route("/v1/models/{*model}", get(model_list::model))
