@@ -64,8 +64,8 @@ mod splitmix;
 mod write;
 
 pub use batch::{
-    Batch, BatchItem, BatchOptions, BatchPages, BatchStepped, BatchWanted, ConstrainedSequence,
-    PrefixReuse, PrefixScope, RowClass, SequenceId, SwappedSequence,
+    Batch, BatchItem, BatchOptions, BatchPages, BatchRounding, BatchStepped, BatchWanted,
+    ConstrainedSequence, PrefixReuse, PrefixScope, RowClass, SequenceId, SwappedSequence,
 };
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;

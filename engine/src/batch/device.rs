@@ -16,12 +16,13 @@ use warpwright_kernels::simple::rope::revolutions;
 use warpwright_model::layer::{Attention, Mixer};
 use warpwright_model::{Config, Layer, Outline};
 
-use super::head::{BatchHead, SelectedRows};
-use super::options::{BatchOptions, MAX_SEQUENCES, bucket};
+use super::head::{BatchHead, HeadShape, SelectedRows};
+use super::options::{BatchOptions, MAX_SEQUENCES};
+use super::row_class::RowClass;
 use super::sequences::PageCopy;
 use crate::Error;
 use crate::chunked::list::{Attended, PassNode};
-use crate::chunked::products::{PassShape, TensorCores};
+use crate::chunked::products::{ColumnSplits, PassShape, TensorCores};
 use crate::chunked::step::{Chunked, PagedCache, PassInput, Singles, WantedRows};
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::weights::packed::Packed;
@@ -62,7 +63,7 @@ enum GraphKind {
 }
 
 /// The input of a step.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct StepInput {
     /// The state of each row.
     pub(super) states: Vec<StepState>,
@@ -72,6 +73,20 @@ pub(super) struct StepInput {
     pub(super) items: Vec<Item>,
     /// The rows that go through the LM head.
     pub(super) selected: Vec<u32>,
+    pub(super) splits: ColumnSplits,
+}
+
+impl StepInput {
+    /// Returns a step without rows.
+    pub(super) fn new(splits: ColumnSplits) -> StepInput {
+        StepInput {
+            states: vec![],
+            singles: 0,
+            items: vec![],
+            selected: vec![],
+            splits,
+        }
+    }
 }
 
 /// The sizes that determine the launches of a step.
@@ -82,7 +97,7 @@ pub(super) struct StepSizes {
     singles: u32,
     items: u32,
     selected: u32,
-    selected_bucket: u32,
+    head: HeadShape,
     /// Whether the selected rows are the first rows in their order, so that none is moved.
     in_order: bool,
 }
@@ -229,13 +244,17 @@ impl BatchDevice {
         StepSizes {
             tokens,
             shape: PassShape {
-                bucket: self.bucket(tokens),
+                bucket: self.options.bucket_of(tokens),
+                splits: input.splits,
                 overlap: false,
             },
             singles: input.singles,
             items: input.items.len() as u32,
             selected,
-            selected_bucket: self.bucket(selected),
+            head: HeadShape {
+                bucket: self.options.bucket_of(selected),
+                splits: input.splits,
+            },
             in_order: false,
         }
     }
@@ -251,21 +270,16 @@ impl BatchDevice {
             .choose_constrained(&mut &self.stream, &state, sizes.selected)?)
     }
 
-    /// Returns the bucket of this many tokens.
-    fn bucket(&self, tokens: u32) -> u32 {
-        bucket(tokens).max(self.options.bucket.unwrap_or(0))
-    }
-
     /// Writes the states of a decode step and marks the other rows of the bucket as idle. Returns
     /// the bucket.
     pub(super) fn write_rows(&self, mut states: Vec<StepState>) -> Result<u32, Error> {
-        let bucket = self.bucket(states.len() as u32);
+        let bucket = self.options.bucket_of(states.len() as u32);
         states.resize(bucket as usize, StepState::IDLE);
         let selected = (0..bucket).collect();
         self.write(&StepInput {
             states,
             selected,
-            ..StepInput::default()
+            ..StepInput::new(self.options.splits(RowClass::Decode))
         })?;
         Ok(bucket)
     }
@@ -321,7 +335,7 @@ impl BatchDevice {
             singles: bucket,
             items: 0,
             selected: bucket,
-            selected_bucket: bucket,
+            head: self.head_shape(bucket),
             in_order: true,
         }
     }
@@ -330,7 +344,16 @@ impl BatchDevice {
     fn pass_shape(&self, bucket: u32) -> PassShape {
         PassShape {
             bucket,
+            splits: self.options.splits(RowClass::Decode),
             overlap: self.chunked.overlaps(bucket),
+        }
+    }
+
+    /// Returns the shape of the LM head in a decode step.
+    fn head_shape(&self, bucket: u32) -> HeadShape {
+        HeadShape {
+            bucket,
+            splits: self.options.splits(RowClass::Decode),
         }
     }
 
@@ -341,7 +364,10 @@ impl BatchDevice {
             .chunked
             .list(self.pass_shape(bucket), Attended::Each(attended));
         pass.into_iter()
-            .chain(self.head.list(bucket, attended.len() as u32))
+            .chain(
+                self.head
+                    .list(self.head_shape(bucket), attended.len() as u32),
+            )
             .collect()
     }
 
@@ -349,7 +375,7 @@ impl BatchDevice {
     fn prepare(&mut self, sizes: StepSizes) -> Result<(), Error> {
         let context = self.stream.context();
         self.chunked.prepare(context, sizes.shape)?;
-        Ok(self.head.prepare(context, sizes.selected_bucket)?)
+        Ok(self.head.prepare(context, sizes.head)?)
     }
 
     /// Queues a step.
@@ -377,8 +403,13 @@ impl BatchDevice {
 
     /// Queues the logits of some rows of the latest pass, and the records of their most likely
     /// tokens if there are to be any. The logits overwrite all earlier ones.
-    pub(super) fn score_rows(&mut self, rows: &[u32], best: u32) -> Result<(), Error> {
-        self.logits_of_rows(rows)?;
+    pub(super) fn score_rows(
+        &mut self,
+        rows: &[u32],
+        splits: ColumnSplits,
+        best: u32,
+    ) -> Result<(), Error> {
+        self.logits_of_rows(rows, splits)?;
         match &self.head.sampler {
             Some(sampler) if best > 0 => {
                 let state = self.chunked.workspace.state.view();
@@ -390,18 +421,25 @@ impl BatchDevice {
     }
 
     /// Queues the logits of some rows of the latest pass. They overwrite all earlier logits.
-    pub(super) fn logits_of_rows(&mut self, rows: &[u32]) -> Result<(), Error> {
+    pub(super) fn logits_of_rows(
+        &mut self,
+        rows: &[u32],
+        splits: ColumnSplits,
+    ) -> Result<(), Error> {
         let count = rows.len() as u32;
-        let bucket = self.bucket(count);
+        let shape = HeadShape {
+            bucket: self.options.bucket_of(count),
+            splits,
+        };
         self.stream
             .write(&self.head.selected.view_range(0..rows.len()), rows)?;
-        self.head.prepare(self.stream.context(), bucket)?;
+        self.head.prepare(self.stream.context(), shape)?;
         let w = &self.chunked.workspace;
         let selected = SelectedRows {
             x: &w.x,
             count,
             in_order: false,
-            bucket,
+            shape,
             scratch: &w.scratch,
         };
         Ok(self.head.logits_of(
@@ -465,7 +503,7 @@ impl BatchDevice {
         };
         let units = self
             .attention
-            .units(self.bucket(sizes.singles), c.kv_heads());
+            .units(self.options.attention_bucket(sizes.singles), c.kv_heads());
         let singles = Singles {
             rows: sizes.singles,
             splits: self.attention.splits(units, self.options.ctx, sms),
@@ -497,7 +535,7 @@ impl BatchDevice {
             x: &w.x,
             count: sizes.selected,
             in_order: sizes.in_order,
-            bucket: sizes.selected_bucket,
+            shape: sizes.head,
             scratch: &w.scratch,
         };
         Ok(self

@@ -16,6 +16,7 @@ use warpwright_kernels::simple::rms_norm::RmsNormArgs;
 use super::device::StepInput;
 use super::engine::Batch;
 use super::options::MAX_SEQUENCES;
+use super::row_class::RowClass;
 use super::sequences::pages_of;
 use crate::Error;
 use crate::chunked::kernels;
@@ -168,7 +169,7 @@ impl Batch {
     /// Returns the rows of a pass. The text's index takes the place of the sequence's row.
     fn text_rows(&self, texts: &[&[u32]], pieces: &[TextPiece]) -> StepInput {
         let queries = kernels::queries(self.cores, &self.device.config);
-        let mut input = StepInput::default();
+        let mut input = StepInput::new(self.options.splits(RowClass::Prompt));
         for piece in pieces {
             let item = Item {
                 row: input.states.len() as u32,

@@ -13,6 +13,7 @@ use warpwright_model::{Model, Outline};
 use super::device::{BatchDevice, StepInput};
 use super::memory;
 use super::options::BatchOptions;
+use super::row_class::RowClass;
 use super::sequence_id::SequenceId;
 use super::sequences::Sequences;
 use crate::Error;
@@ -460,8 +461,8 @@ impl Batch {
         self.device.step(&StepInput {
             states,
             singles: 1,
-            items: vec![],
             selected: vec![0],
+            ..StepInput::new(self.options.splits(RowClass::Decode))
         })?;
         self.device.stream.synchronize()?;
         Ok(Error::InSequence {

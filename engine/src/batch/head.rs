@@ -16,7 +16,7 @@ use warpwright_model::{Config, Outline};
 use super::options::{BatchOptions, bucket};
 use crate::chunked::kernels::order;
 use crate::chunked::list::PassNode;
-use crate::chunked::products::{ChunkGemm, LoadedGemm, PassShape, TensorCores};
+use crate::chunked::products::{ChunkGemm, ColumnSplits, LoadedGemm, PassShape, TensorCores};
 use crate::chunked::weights::{MatrixRows, rows_of};
 use crate::chunked::workspace::{CAPACITY, EmptyBuffers, Panels, SplitScratch};
 use crate::kernel_terms::kernel_format;
@@ -69,6 +69,14 @@ pub(super) struct BatchHead {
     nothing: EmptyBuffers,
 }
 
+/// The parameters by which the matmul of the head is selected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeadShape {
+    /// The number of rows.
+    pub(super) bucket: u32,
+    pub(super) splits: ColumnSplits,
+}
+
 /// The rows of a step that go through the head.
 #[derive(Clone, Copy)]
 pub(super) struct SelectedRows<'a> {
@@ -78,8 +86,7 @@ pub(super) struct SelectedRows<'a> {
     pub(super) count: u32,
     /// Whether the selected rows are the first rows in their order, so that none is moved.
     pub(super) in_order: bool,
-    /// The number of rows for which the matmul is selected.
-    pub(super) bucket: u32,
+    pub(super) shape: HeadShape,
     pub(super) scratch: &'a SplitScratch,
 }
 
@@ -149,22 +156,23 @@ impl BatchHead {
         })
     }
 
-    /// Compiles the matmul of a bucket, unless it is compiled already.
-    pub(super) fn prepare(&mut self, context: &Context, bucket: u32) -> Result<(), Error> {
-        let product = self.product(bucket);
+    /// Compiles the matmul of a shape, unless it is compiled already.
+    pub(super) fn prepare(&mut self, context: &Context, shape: HeadShape) -> Result<(), Error> {
+        let product = self.product(shape);
         if let Entry::Vacant(entry) = self.products.entry(product) {
             entry.insert(product.load(context)?);
         }
         Ok(())
     }
 
-    /// Returns the matmul of a bucket.
-    fn product(&self, bucket: u32) -> ChunkGemm {
+    /// Returns the matmul of a shape.
+    fn product(&self, HeadShape { bucket, splits }: HeadShape) -> ChunkGemm {
         self.cores.product(
             &self.rows,
             Epilogue::Store,
             PassShape {
                 bucket,
+                splits,
                 overlap: false,
             },
             self.capacity,
@@ -185,8 +193,8 @@ impl BatchHead {
     }
 
     /// Returns the kernels of a decode step of `count` rows, in the order of their launches.
-    pub(super) fn list(&self, bucket: u32, count: u32) -> Vec<PassNode> {
-        let product = &self.products[&self.product(bucket)];
+    pub(super) fn list(&self, shape: HeadShape, count: u32) -> Vec<PassNode> {
+        let product = &self.products[&self.product(shape)];
         let before = [
             PassNode::plain("norm", &self.norm),
             PassNode::product("head", product.name(), [&self.rows], count),
@@ -222,7 +230,7 @@ impl BatchHead {
         let SelectedRows {
             x,
             count,
-            bucket,
+            shape,
             in_order,
             ..
         } = selected;
@@ -253,7 +261,7 @@ impl BatchHead {
             epsilon: c.epsilon,
         };
         queue.launch(&self.norm, args)?;
-        self.multiply(queue, count, bucket, selected.scratch)
+        self.multiply(queue, count, shape, selected.scratch)
     }
 
     /// Queues the matmul of the head.
@@ -261,10 +269,10 @@ impl BatchHead {
         &self,
         queue: &mut impl Queue,
         count: u32,
-        bucket: u32,
+        shape: HeadShape,
         scratch: &SplitScratch,
     ) -> Result<(), Error> {
-        let product = self.product(bucket);
+        let product = self.product(shape);
         let args = MatmulArgs::<Host> {
             w: &self.rows.tiles,
             unit: &self.rows.unit,

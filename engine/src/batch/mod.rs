@@ -9,7 +9,8 @@
 //! kernels read.
 //!
 //! Results are batch-invariant. A sequence's logits depend on its own tokens, on its chunk
-//! boundaries and on the bucket, and never on its neighbors or its page numbers.
+//! boundaries and on the bucket, and never on its neighbors or its page numbers. With
+//! [`BatchRounding::Same`], they do not depend on chunk boundaries and the bucket either.
 //!
 //! | file | contents |
 //! |---|---|
@@ -33,6 +34,7 @@ mod memory;
 mod options;
 mod pages;
 mod profile;
+mod row_class;
 mod sampled;
 mod scored;
 pub(crate) mod sequence_id;
@@ -42,7 +44,8 @@ mod stepped;
 pub use constrained::ConstrainedSequence;
 pub use engine::Batch;
 pub use kept::{BatchPages, SwappedSequence};
-pub use options::BatchOptions;
+pub use options::{BatchOptions, BatchRounding};
 pub use pages::prefixes::{PrefixReuse, PrefixScope};
+pub use row_class::RowClass;
 pub use sequence_id::SequenceId;
-pub use stepped::{BatchItem, BatchStepped, BatchWanted, RowClass};
+pub use stepped::{BatchItem, BatchStepped, BatchWanted};

@@ -2,13 +2,38 @@
 
 use warpwright_kernels::shared::cache::PAGE;
 
-use super::pages::prefixes::PrefixReuse;
+use super::pages::prefixes::{PrefixReuse, PrefixScope};
+use super::row_class::RowClass;
 use crate::Error;
 use crate::chunked::CHUNK;
+use crate::chunked::products::ColumnSplits;
 use crate::sampling::options::TokenChoice;
 
 /// The maximum number of sequences in a batch.
 pub(crate) const MAX_SEQUENCES: u32 = 256;
+
+/// The bit of a scope's class for pages of batches that round alike in every step.
+const SAME_ROUNDING: u64 = 1 << 63;
+
+/// The rule by which a batch selects among kernels that round differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BatchRounding {
+    /// The fastest kernels for the rows of a step. The last bits of a sequence's results therefore
+    /// depend on the number of rows of its steps.
+    #[default]
+    Fastest,
+    /// Kernels with the same rounding in every step. The results of a sequence depend on its own
+    /// tokens and on the [classes](crate::RowClass) in which they were processed, and on nothing
+    /// else: neither on other sequences, nor on the parts in which its prompt was given, nor on the
+    /// prefixes that it shares.
+    ///
+    /// Items of several tokens count as [`RowClass::Prompt`](crate::RowClass::Prompt). A step with
+    /// both classes takes two passes. The matmuls of prompts never split their columns, and those
+    /// of single tokens split them as for the maximum number of sequences. The attention of single
+    /// tokens splits the positions as for that number, too. Prompts of few tokens and few sequences
+    /// therefore occupy fewer multiprocessors than they could, while full steps cost the same.
+    Same,
+}
 
 /// The options of a [`Batch`](crate::Batch).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +56,8 @@ pub struct BatchOptions {
     /// stepped with it. Larger steps, and all steps if it is `None`, use the smallest bucket that
     /// fits.
     pub bucket: Option<u32>,
+    /// The rule by which kernels are selected in addition to the bucket.
+    pub rounding: BatchRounding,
     /// The way in which tokens are chosen. With [`TokenChoice::Constrained`], each sequence can
     /// follow its own grammar.
     pub choice: TokenChoice,
@@ -51,6 +78,7 @@ impl BatchOptions {
             tokens: CHUNK,
             steps_per_launch: 8,
             bucket: None,
+            rounding: BatchRounding::Fastest,
             choice: TokenChoice::Greedy,
             reuse: PrefixReuse::AnyLength,
         }
@@ -59,6 +87,57 @@ impl BatchOptions {
     /// Returns the number of pages in the cache.
     pub(super) fn pages(&self) -> u32 {
         self.positions / PAGE
+    }
+
+    /// Returns the prefixes that prompts may reuse. Generated tokens have other bits than the same
+    /// tokens in a prompt, so their pages are not reused if all steps must round alike.
+    pub(super) fn prefix_reuse(&self) -> PrefixReuse {
+        match (self.rounding, self.reuse) {
+            (BatchRounding::Same, PrefixReuse::AnyLength) => PrefixReuse::Chunks(PAGE),
+            (_, reuse) => reuse,
+        }
+    }
+
+    /// Returns the scope of a prompt's pages in this batch. Saved pages of a batch with the fastest
+    /// kernels are not reused if all steps must round alike.
+    pub(super) fn prefix_scope(&self, scope: PrefixScope) -> PrefixScope {
+        match self.rounding {
+            BatchRounding::Fastest => scope,
+            BatchRounding::Same => PrefixScope {
+                class: scope.class | SAME_ROUNDING,
+                ..scope
+            },
+        }
+    }
+
+    /// Returns the bucket of a step of this many tokens.
+    pub(super) fn bucket_of(&self, tokens: u32) -> u32 {
+        bucket(tokens).max(self.bucket.unwrap_or(0))
+    }
+
+    /// Returns the largest bucket of a step with one token per sequence.
+    fn largest_bucket(&self) -> u32 {
+        self.bucket_of(self.sequences)
+    }
+
+    /// Returns the bucket for which the attention of single tokens splits the positions, in a step
+    /// of this many single tokens.
+    pub(super) fn attention_bucket(&self, singles: u32) -> u32 {
+        match self.rounding {
+            BatchRounding::Fastest => self.bucket_of(singles),
+            BatchRounding::Same => self.largest_bucket(),
+        }
+    }
+
+    /// Returns the splits of matmuls in passes of a class.
+    pub(super) fn splits(&self, class: RowClass) -> ColumnSplits {
+        match (self.rounding, class) {
+            (BatchRounding::Fastest, _) => ColumnSplits::Fastest,
+            (BatchRounding::Same, RowClass::Prompt) => ColumnSplits::Whole,
+            (BatchRounding::Same, RowClass::Decode) => {
+                ColumnSplits::OfBucket(self.largest_bucket())
+            }
+        }
     }
 
     /// Returns an error for the first option that is out of range. `context` is the model's context

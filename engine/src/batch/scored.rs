@@ -15,6 +15,7 @@ use warpwright_kernels::simple::log_likelihood::LogLikelihoodArgs;
 use super::engine::Batch;
 use super::sequence_id::SequenceId;
 use crate::Error;
+use crate::chunked::products::ColumnSplits;
 use crate::sampling::options::Sampling;
 use crate::sampling::probabilities::LogProbabilities;
 use crate::signed;
@@ -30,6 +31,7 @@ pub(super) struct ScoreRequest {
     pub(super) tokens: Vec<u32>,
     /// The number of most likely tokens to record.
     pub(super) best: u32,
+    pub(super) splits: ColumnSplits,
     /// The log-likelihoods of the tokens, once they are launched.
     pub(super) likelihoods: Option<Buffer<f32>>,
 }
@@ -59,7 +61,8 @@ impl Batch {
         for (chunk, first) in request.tokens.chunks(capacity).zip((0..).step_by(capacity)) {
             let from = request.row + first as u32;
             let rows: Vec<u32> = (from..from + chunk.len() as u32).collect();
-            self.device.score_rows(&rows, request.best)?;
+            self.device
+                .score_rows(&rows, request.splits, request.best)?;
             let range = first..first + chunk.len();
             let args = LogLikelihoodArgs::<Host> {
                 x: &self.device.head.first_logits(chunk.len() as u32),

@@ -12,10 +12,13 @@ use warpwright_model::Matcher;
 use super::constrained::ConstrainedSequence;
 use super::device::StepInput;
 use super::engine::{Batch, row_state};
+use super::options::BatchRounding;
+use super::row_class::RowClass;
 use super::scored::ScoreRequest;
 use super::sequence_id::SequenceId;
 use crate::Error;
 use crate::chunked::kernels;
+use crate::chunked::products::ColumnSplits;
 use crate::decode::finite::check_logits;
 use crate::sampling::probabilities::LogProbabilities;
 
@@ -32,15 +35,6 @@ pub struct BatchItem<'a> {
     /// The grammar of the next token, at the end of the given tokens, or `None`. It consumes the
     /// chosen token. It is not used if no next token is wanted.
     pub matcher: Option<&'a mut Matcher>,
-}
-
-/// The origin of tokens that a step processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RowClass {
-    /// Tokens of a prompt.
-    Prompt,
-    /// A token that the model chose.
-    Decode,
 }
 
 /// The results that a step returns for a sequence.
@@ -90,6 +84,16 @@ impl<'a> BatchItem<'a> {
         }
     }
 
+    /// Returns the class of the pass that processes the tokens. Several tokens go the way of a
+    /// prompt.
+    fn pass_class(&self) -> RowClass {
+        if self.tokens.len() == 1 {
+            self.class
+        } else {
+            RowClass::Prompt
+        }
+    }
+
     /// Returns true if a token is chosen after the given ones.
     fn chooses(&self) -> bool {
         match self.wanted {
@@ -129,6 +133,7 @@ struct LaunchedPass {
     heads: Vec<(usize, u32)>,
     /// The known tokens that are scored, by item.
     scores: Vec<(usize, ScoreRequest)>,
+    splits: ColumnSplits,
 }
 
 impl Batch {
@@ -225,13 +230,17 @@ impl Batch {
         self.reserve(&counts.collect::<Vec<_>>())?;
         self.write_latest(work.iter().map(|item| (item.sequence, item.tokens)))?;
         self.forget_latest(work.iter().map(|item| item.sequence))?;
-        let all: Vec<usize> = (0..work.len()).collect();
-        let launched = self.launch_pass(work, &all)?;
-        meanwhile();
 
         // All results are read before any sequence grows, so a failed step changes no sequence.
         let mut stepped = vec![BatchStepped::default(); work.len()];
-        self.read_pass(work, &launched, &mut stepped)?;
+        let mut meanwhile = Some(meanwhile);
+        for (class, items) in self.passes(work) {
+            let launched = self.launch_pass(work, class, &items)?;
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile();
+            }
+            self.read_pass(work, &launched, &mut stepped)?;
+        }
         for item in work.iter() {
             self.sequences.append(item.sequence, item.tokens);
         }
@@ -268,18 +277,37 @@ impl Batch {
         Ok(())
     }
 
+    /// Returns the passes of a step, with the indices of their items. If all steps must round in the
+    /// same way, each class has its own pass.
+    fn passes(&self, work: &[BatchItem<'_>]) -> Vec<(RowClass, Vec<usize>)> {
+        let of = |class: RowClass| {
+            let items = (0..work.len()).filter(|&item| work[item].pass_class() == class);
+            (class, items.collect::<Vec<_>>())
+        };
+        match self.options.rounding {
+            BatchRounding::Fastest => vec![(RowClass::Prompt, (0..work.len()).collect())],
+            BatchRounding::Same => {
+                let mut passes = vec![of(RowClass::Decode), of(RowClass::Prompt)];
+                passes.retain(|(_, items)| !items.is_empty());
+                passes
+            }
+        }
+    }
+
     /// Launches a pass over some items, and the choice of their tokens.
     fn launch_pass(
         &mut self,
         work: &mut [BatchItem<'_>],
+        class: RowClass,
         items: &[usize],
     ) -> Result<LaunchedPass, Error> {
+        let splits = self.options.splits(class);
         let PassRows {
             input,
             heads,
             firsts,
-        } = self.pass_rows(work, items);
-        let scores = self.score_requests(work, &firsts);
+        } = self.pass_rows(work, class, items);
+        let scores = self.score_requests(work, splits, &firsts);
         let constrained = heads.iter().any(|&item| work[item].matcher.is_some());
         let single = input.items.is_empty() && scores.is_empty();
 
@@ -320,7 +348,11 @@ impl Batch {
             Ok((item, request))
         });
         let scores = scores.collect::<Result<_, Error>>()?;
-        Ok(LaunchedPass { heads, scores })
+        Ok(LaunchedPass {
+            heads,
+            scores,
+            splits,
+        })
     }
 
     /// Waits for a pass, and reads the results of its items.
@@ -341,7 +373,7 @@ impl Batch {
 
             let position = (self.sequences.get(sequence)?.tokens.len() + tokens.len()) as u32 - 1;
             let Some(token) = self.chosen(sequence, position) else {
-                let reason = self.no_token_in_row(row, position)?;
+                let reason = self.no_token_in_row(row, position, launched.splits)?;
                 return Err(in_sequence(sequence, reason));
             };
             stepped[item].next = Some(token);
@@ -353,7 +385,7 @@ impl Batch {
                 Err(row) => {
                     let position = request.position + row;
                     let row = request.row + row;
-                    let reason = self.no_token_in_row(row, position)?;
+                    let reason = self.no_token_in_row(row, position, launched.splits)?;
                     return Err(in_sequence(request.sequence, reason));
                 }
             };
@@ -374,8 +406,13 @@ impl Batch {
 
     /// Returns the reason why no token was chosen after a position. `row` is its row of the latest
     /// pass.
-    fn no_token_in_row(&mut self, row: u32, position: u32) -> Result<Error, Error> {
-        self.device.logits_of_rows(&[row])?;
+    fn no_token_in_row(
+        &mut self,
+        row: u32,
+        position: u32,
+        splits: ColumnSplits,
+    ) -> Result<Error, Error> {
+        self.device.logits_of_rows(&[row], splits)?;
         let logits = self.device.stream.read(&self.device.head.logits(0))?;
         let finite = check_logits(position, &logits);
         Ok(finite.err().unwrap_or(Error::NoToken { position }))
@@ -385,6 +422,7 @@ impl Batch {
     fn score_requests(
         &self,
         work: &[BatchItem<'_>],
+        splits: ColumnSplits,
         firsts: &[(usize, u32)],
     ) -> Vec<(usize, ScoreRequest)> {
         let request = |&(item, row): &(usize, u32)| {
@@ -396,6 +434,7 @@ impl Batch {
                 position: self.first_position(sequence),
                 tokens,
                 best,
+                splits,
                 likelihoods: None,
             };
             Some((item, request))
@@ -411,7 +450,13 @@ impl Batch {
 
     /// Returns the rows of a pass over some items. Items with one token come first, and then the
     /// others, the longest first.
-    fn pass_rows(&self, work: &[BatchItem<'_>], items: &[usize]) -> PassRows {
+    fn pass_rows(&self, work: &[BatchItem<'_>], class: RowClass, items: &[usize]) -> PassRows {
+        // The attention of single tokens rounds differently from that of several. A single token of
+        // a prompt therefore goes the way of the other ones if all steps must round alike.
+        let single_attention = match self.options.rounding {
+            BatchRounding::Fastest => true,
+            BatchRounding::Same => class == RowClass::Decode,
+        };
         let mut order = items.to_vec();
         order.sort_by_key(|&index| match work[index].tokens.len() {
             1 => 0,
@@ -419,7 +464,7 @@ impl Batch {
         });
         let queries = kernels::queries(self.cores, &self.device.config);
         let mut pass = PassRows {
-            input: StepInput::default(),
+            input: StepInput::new(self.options.splits(class)),
             heads: vec![],
             firsts: vec![],
         };
@@ -443,7 +488,7 @@ impl Batch {
                 pass.input.selected.push(row + count - 1);
                 pass.heads.push(index);
             }
-            if count == 1 {
+            if count == 1 && single_attention {
                 pass.input.singles += 1;
                 continue;
             }

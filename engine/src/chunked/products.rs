@@ -19,8 +19,21 @@ use crate::signed;
 pub(crate) struct PassShape {
     /// The bucket: a number of tokens that is at least the number in the pass.
     pub(crate) bucket: u32,
+    pub(crate) splits: ColumnSplits,
     /// Whether the graph is a pipeline whose kernels overlap. It does not change the results.
     pub(crate) overlap: bool,
+}
+
+/// The rule by which the columns of a matrix are split among blocks. Among the selected kernels,
+/// only the number of splits changes the bits of a token's results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ColumnSplits {
+    /// The fastest split for the bucket of the pass.
+    Fastest,
+    /// No split.
+    Whole,
+    /// The fastest split for this bucket, which is not smaller than that of the pass.
+    OfBucket(u32),
 }
 
 /// The matrix instructions of a device.
@@ -115,6 +128,7 @@ impl TensorCores {
         epilogue: Epilogue,
         PassShape {
             bucket: tokens,
+            splits,
             overlap,
         }: PassShape,
         capacity: u32,
@@ -127,7 +141,7 @@ impl TensorCores {
                     n: rows.n,
                     tokens,
                 };
-                let planned = Matmul::planned(&shape, epilogue, rows.order, self.sms);
+                let planned = self.planned(&shape, epilogue, rows, splits);
                 let other = Matmul::new(rows.format, epilogue, rows.order, 64);
 
                 // A tile may write past the tokens, so its width must divide the rows of the
@@ -151,6 +165,30 @@ impl TensorCores {
         }
     }
 
+    /// Selects the matmul with a rule for the split of its columns.
+    fn planned(
+        self,
+        shape: &Shape,
+        epilogue: Epilogue,
+        rows: &MatrixRows,
+        splits: ColumnSplits,
+    ) -> Matmul {
+        let fastest = |shape: &Shape| Matmul::planned(shape, epilogue, rows.order, self.sms);
+        let split = match splits {
+            ColumnSplits::Fastest => return fastest(shape),
+            ColumnSplits::Whole => 1,
+            ColumnSplits::OfBucket(bucket) => {
+                let shape = Shape {
+                    tokens: bucket,
+                    ..*shape
+                };
+                fastest(&shape).split
+            }
+        };
+        Matmul::planned_with_split(shape, epilogue, rows.order, self.sms, split)
+            .expect("a split for more tokens is possible for fewer")
+    }
+
     /// Selects one kernel for the matmuls of two matrices with few tokens, if there is one. It
     /// saves the start and the end of a kernel.
     ///
@@ -164,6 +202,21 @@ impl TensorCores {
         shape: PassShape,
         capacity: u32,
     ) -> Option<MatmulPair> {
+        // In a pair, the matrices have other splits. If the splits must be those of a larger bucket,
+        // so must the decision for or against the pair.
+        if let ColumnSplits::OfBucket(bucket) = shape.splits
+            && bucket != shape.bucket
+        {
+            let larger = PassShape {
+                bucket,
+                splits: ColumnSplits::Fastest,
+                ..shape
+            };
+            let pair = self.pair([first, second], epilogue, larger, capacity)?;
+            let narrow = |matmul: Matmul| matmul.narrowed(shape.bucket);
+            return MatmulPair::of(narrow(pair.first), narrow(pair.second));
+        }
+
         let tokens = shape.bucket;
         if tokens > PAIRED {
             return None;

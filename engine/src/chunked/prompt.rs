@@ -10,7 +10,7 @@ use warpwright_kernels::shared::{cache, state};
 use warpwright_model::Outline;
 
 use super::list::{Attended, PassNode};
-use super::products::{PassShape, TensorCores};
+use super::products::{ColumnSplits, PassShape, TensorCores};
 use super::step::{Chunked, PagedCache, PassInput, WantedRows};
 use super::workspace::ChunkWorkspace;
 use super::{LEAST, kernels};
@@ -192,6 +192,7 @@ impl PromptChunks {
 fn pass_shape(tokens: u32) -> PassShape {
     PassShape {
         bucket: tokens,
+        splits: ColumnSplits::Fastest,
         overlap: false,
     }
 }

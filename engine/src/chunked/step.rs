@@ -16,7 +16,7 @@ use warpwright_model::layer::{Attention, NormPositions};
 use warpwright_model::{Config, Outline};
 
 use super::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
-use super::products::{ChunkGemm, PassShape, TensorCores};
+use super::products::{ChunkGemm, ColumnSplits, PassShape, TensorCores};
 use super::span::Span;
 use super::weights::{self, Appending, LayerRows, MatrixRows};
 use super::workspace::{ChunkWorkspace, LAST_CAPACITY, Panels};
@@ -171,6 +171,7 @@ const OVERLAPPED: [(u32, u32); 3] = [(32, u32::MAX), (64, 4096), (128, 2048)];
 /// The shape of a pass over a single token.
 pub(super) const LAST: PassShape = PassShape {
     bucket: 1,
+    splits: ColumnSplits::Fastest,
     overlap: false,
 };
 

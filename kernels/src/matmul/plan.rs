@@ -62,28 +62,77 @@ impl Matmul {
         rows: RowOrder,
         multiprocessors: u32,
     ) -> Matmul {
-        let of = |width| Matmul::new(shape.format, epilogue, rows, width);
-        let few = FEW.into_iter().find(|&width| shape.tokens <= width);
-        let widths = few.as_ref().map_or(&MANY[..], std::slice::from_ref);
-        let plans = widths.iter().flat_map(|&width| {
-            let splits = 1..=of(width).most_parts(shape, multiprocessors);
+        let plans = Matmul::plans(shape, epilogue, rows, multiprocessors);
+        Matmul::fastest(plans, shape, multiprocessors).expect("there are widths")
+    }
+
+    /// Returns the fastest plan among those that split the columns into `split` parts, or `None` if
+    /// there is none.
+    ///
+    /// The bits of a token's sums depend on the split alone, so plans for different numbers of
+    /// tokens give a token equal bits if their splits are equal. A split that is planned for more
+    /// tokens is possible for fewer, too, and so is 1.
+    pub fn planned_with_split(
+        shape: &Shape,
+        epilogue: Epilogue,
+        rows: RowOrder,
+        multiprocessors: u32,
+        split: u32,
+    ) -> Option<Matmul> {
+        let plans = Matmul::plans(shape, epilogue, rows, multiprocessors);
+        let plans = plans.filter(|plan| plan.split == split);
+        Matmul::fastest(plans, shape, multiprocessors)
+    }
+
+    /// Returns this plan, which must be for few tokens, for `tokens` tokens if they are fewer. A
+    /// token's sums have equal bits.
+    pub fn narrowed(self, tokens: u32) -> Matmul {
+        let width = few(tokens).unwrap_or(self.tokens);
+        Matmul {
+            tokens: width.min(self.tokens),
+            ..self
+        }
+    }
+
+    /// Returns all plans.
+    fn plans(
+        shape: &Shape,
+        epilogue: Epilogue,
+        rows: RowOrder,
+        multiprocessors: u32,
+    ) -> impl Iterator<Item = Matmul> {
+        let shape = *shape;
+        let of = move |width| Matmul::new(shape.format, epilogue, rows, width);
+        let widths = match few(shape.tokens) {
+            Some(width) => vec![width],
+            None => MANY.to_vec(),
+        };
+        widths.into_iter().flat_map(move |width| {
+            let splits = 1..=of(width).most_parts(&shape, multiprocessors);
             let parts = splits.map(move |split| Matmul { split, ..of(width) });
             // Without a whole round before it, there is no last round.
-            let rounds =
-                few.is_none() && of(width).jobs(shape.rows, shape.tokens) > multiprocessors;
+            let rounds = few(shape.tokens).is_none()
+                && of(width).jobs(shape.rows, shape.tokens) > multiprocessors;
             let tails = MANY.into_iter().filter(move |&tail| rounds && tail < width);
             parts.chain(tails.map(move |tail| Matmul { tail, ..of(width) }))
-        });
-        let plan = plans
-            .min_by_key(|plan| plan.cost(shape, multiprocessors))
-            .expect("there are widths");
-        let full = few.is_some() && plan.jobs(shape.rows, shape.tokens) > multiprocessors;
+        })
+    }
+
+    /// Returns the fastest of these plans, with the division of a multiprocessor that suits it.
+    fn fastest(
+        plans: impl Iterator<Item = Matmul>,
+        shape: &Shape,
+        multiprocessors: u32,
+    ) -> Option<Matmul> {
+        let plan = plans.min_by_key(|plan| plan.cost(shape, multiprocessors))?;
+        let full =
+            few(shape.tokens).is_some() && plan.jobs(shape.rows, shape.tokens) > multiprocessors;
         let form = match plan.tokens {
             0..=32 if full => SmShare::Half,
             33..=64 if full => SmShare::Tall,
             _ => SmShare::Whole,
         };
-        Matmul { form, ..plan }
+        Some(Matmul { form, ..plan })
     }
 
     /// Returns the maximum number of splits: all in one round, each with at least one tile.
@@ -130,6 +179,11 @@ impl Matmul {
         let tiles = shape.n / tile::of(self.format).columns;
         tiles * (rounds[0] * (FIXED + self.tokens) + rounds[1] * (FIXED + self.tail))
     }
+}
+
+/// Returns the width for few tokens, or `None` for more.
+fn few(tokens: u32) -> Option<u32> {
+    FEW.into_iter().find(|&width| tokens <= width)
 }
 
 #[cfg(test)]
@@ -198,6 +252,55 @@ mod tests {
                 plan,
                 "{rows} x {n}, {tokens} tokens"
             );
+        }
+    }
+
+    /// A token can have equal sums with any number of others: the split for many tokens is possible
+    /// for fewer, with scratch memory that is not larger than the maximum.
+    #[test]
+    fn a_split_for_many_tokens_serves_fewer() {
+        for (rows, n) in [
+            (16, 256),
+            (256, 768),
+            (1024, 16384),
+            (1536, 1536),
+            (1536, 8960),
+            (4096, 4096),
+            (4096, 14336),
+            (10240, 4096),
+            (128_256, 4096),
+        ] {
+            for multiprocessors in [33, 66, 114, 132, 160, 264] {
+                let shape = |tokens| Shape {
+                    format: Format::Q4_K,
+                    rows,
+                    n,
+                    tokens,
+                };
+                let order = RowOrder::PLAIN;
+                let add = Epilogue::Add;
+                for most in [8, 16, 32, 64, 128, 256] {
+                    let split = Matmul::planned(&shape(most), add, order, multiprocessors).split;
+                    for tokens in [1, 8, 9, 16, 32, 33, 64, 65, 100, 128, 129, 200, 256] {
+                        if tokens > most {
+                            continue;
+                        }
+                        let shape = shape(tokens);
+                        let plan =
+                            Matmul::planned_with_split(&shape, add, order, multiprocessors, split);
+                        let plan = plan.expect("the split is possible");
+                        assert_eq!(plan.split, split);
+                        let needed = plan.scratch(rows, tokens);
+                        assert!(needed[0] <= SCRATCH[0] && needed[1] <= SCRATCH[1]);
+                    }
+                }
+
+                for tokens in [1, 40, 300, 2048] {
+                    let shape = shape(tokens);
+                    let plan = Matmul::planned_with_split(&shape, add, order, multiprocessors, 1);
+                    assert_eq!(plan.expect("no split is always possible").split, 1);
+                }
+            }
         }
     }
 

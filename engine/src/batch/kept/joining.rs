@@ -36,9 +36,10 @@ impl Batch {
         prompt: &[u32],
         scope: PrefixScope,
     ) -> Result<(SequenceId, u32), Error> {
-        let (joined, cached) = self
-            .sequences
-            .join_prompt(prompt, scope, self.options.reuse)?;
+        let scope = self.options.prefix_scope(scope);
+        let (joined, cached) =
+            self.sequences
+                .join_prompt(prompt, scope, self.options.prefix_reuse())?;
         self.sample(joined, Sampling::greedy())?;
         Ok((joined, cached))
     }
