@@ -26,16 +26,26 @@ impl Batch {
     /// computed. Process the rest with [`step`](Batch::step). The prefix may come from any sequence
     /// of the same scope that joined with this method: [`leave`](Batch::leave) keeps its pages while
     /// no other sequence needs them, and running sequences share each page as soon as it is full.
+    /// Saved pages are loaded if [`load_kept`](Batch::load_kept) has found them.
     /// Which prefixes are reused depends on [`BatchOptions::reuse`](crate::BatchOptions::reuse).
     ///
     /// # Errors
     /// Returns [`Error::BatchFull`] if the batch has as many sequences as its options allow, or a
-    /// driver error.
+    /// driver error. A saved page that cannot be read is no error: see
+    /// [`take_ignored_files`](Batch::take_ignored_files).
     pub fn join_prompt(
         &mut self,
         prompt: &[u32],
         scope: PrefixScope,
     ) -> Result<(SequenceId, u32), Error> {
+        // The pages after the last one that the prompt can use would be loaded in vain.
+        if self.sequences.is_full() {
+            return Err(Error::BatchFull {
+                most: self.options.sequences,
+            });
+        }
+        let reusable = self.options.reuse.reusable(prompt);
+        self.load_pages(scope, reusable, u32::MAX)?;
         let (joined, cached) = self
             .sequences
             .join_prompt(prompt, scope, self.options.reuse)?;
