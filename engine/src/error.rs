@@ -126,6 +126,12 @@ pub enum Error {
     BatchBucket { bucket: u32 },
     #[error("prefixes cannot be reused in chunks of {chunk} positions: choose a multiple of 64")]
     BatchReuse { chunk: u32 },
+    #[error("cannot {what} {}: {source}", path.display())]
+    PageFile {
+        what: &'static str,
+        path: std::path::PathBuf,
+        source: std::io::Error,
+    },
     #[error("sequences of this model cannot be stepped together: {why}")]
     NoBatch { why: String },
     #[error(

@@ -65,7 +65,8 @@ mod write;
 
 pub use batch::{
     Batch, BatchItem, BatchOptions, BatchPages, BatchRounding, BatchStepped, BatchWanted,
-    ConstrainedSequence, PrefixReuse, PrefixScope, RowClass, SequenceId, SwappedSequence,
+    ConstrainedSequence, IgnoredFile, LoadablePages, PageFolder, PrefixReuse, PrefixScope,
+    RowClass, SavedPages, SequenceId, SwappedSequence,
 };
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;

@@ -42,7 +42,7 @@ pub(super) struct BatchDevice {
     /// The page table, `[sequences, max_pages]`.
     table: View<u32>,
     max_pages: u32,
-    freq: Buffer<f32>,
+    pub(super) freq: Buffer<f32>,
     /// The partial results of attention of single tokens: see `BatchAttention`.
     partials: Buffer<f32>,
     /// The tickets of attention of single tokens: see `BatchAttention`.

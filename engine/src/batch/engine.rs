@@ -16,6 +16,7 @@ use super::options::BatchOptions;
 use super::row_class::RowClass;
 use super::sequence_id::SequenceId;
 use super::sequences::Sequences;
+use super::stored::known_pages::KnownPages;
 use crate::Error;
 use crate::chunked::kernels;
 use crate::chunked::products::TensorCores;
@@ -71,6 +72,8 @@ pub struct Batch {
     pub(super) sampled: Vec<Sampling>,
     /// The sequences whose latest logits are available, with their rows of the head.
     pub(super) latest: Vec<(SequenceId, u32)>,
+    /// The saved pages that prompts can use.
+    pub(super) stored: Option<KnownPages>,
     /// The number of best tokens recorded at a row and position, where a grammar left fewer than
     /// requested.
     pub(super) fewer: BTreeMap<(u32, u32), u32>,
@@ -161,6 +164,7 @@ impl Batch {
             in_flight: InFlight::new(context)?,
             sampled: vec![Sampling::greedy(); options.sequences as usize],
             latest: vec![],
+            stored: None,
             fewer: BTreeMap::new(),
             likelihood: None,
             norm: None,

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `pages`, `sequences` | the owners of pages, on the host |
 //! | `kept` | keys and values that outlive their sequence |
+//! | `stored` | the files of pages |
 //! | `device` | the buffers, the data that the host writes to them, and the launches of a step |
 //! | `head` | the last norm, the LM head and the choice of the next tokens |
 //! | `engine` | the public type |
@@ -40,12 +41,14 @@ mod scored;
 pub(crate) mod sequence_id;
 mod sequences;
 mod stepped;
+mod stored;
 
 pub use constrained::ConstrainedSequence;
 pub use engine::Batch;
-pub use kept::{BatchPages, SwappedSequence};
+pub use kept::{BatchPages, LoadablePages, PageFolder, SavedPages, SwappedSequence};
 pub use options::{BatchOptions, BatchRounding};
 pub use pages::prefixes::{PrefixReuse, PrefixScope};
 pub use row_class::RowClass;
 pub use sequence_id::SequenceId;
 pub use stepped::{BatchItem, BatchStepped, BatchWanted};
+pub use stored::page_folder::IgnoredFile;

@@ -129,6 +129,10 @@ impl Sequences {
         })
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        self.rows.iter().all(|row| row.sequence.is_some())
+    }
+
     /// Adds a sequence that shares the first `len` tokens of another one, and their pages.
     pub(super) fn fork(&mut self, id: SequenceId, len: u32) -> Result<SequenceId, Error> {
         let sequence = self.get(id)?;
@@ -149,13 +153,13 @@ impl Sequences {
         scope: PrefixScope,
         reuse: PrefixReuse,
     ) -> Result<(SequenceId, u32), Error> {
-        let most = prompt.len().saturating_sub(1).min(self.ctx as usize);
-        let tokens = &prompt[..most];
+        let reusable = reuse.reusable(prompt);
+        let reusable = &reusable[..reusable.len().min(self.ctx as usize)];
+        let index = self.pages.index();
         let cached = match reuse {
-            PrefixReuse::AnyLength => self.pages.index().longest(scope, tokens),
+            PrefixReuse::AnyLength => index.longest(scope, reusable),
             PrefixReuse::Chunks(chunk) => {
-                let whole = most - most % chunk as usize;
-                let mut found = self.pages.index().whole_pages(scope, &tokens[..whole]);
+                let mut found = index.whole_pages(scope, reusable);
                 found.truncate(found.len - found.len % chunk);
                 found
             }
@@ -513,6 +517,43 @@ impl Sequences {
                 return;
             }
             self.publish_next(id, record);
+        }
+    }
+
+    /// Returns the cached whole pages of a prefix, with one more user each.
+    pub(super) fn hold_prefix(&mut self, scope: PrefixScope, tokens: &[u32]) -> Vec<u32> {
+        let pages = self.pages.index().whole_pages(scope, tokens).pages;
+        for &page in &pages {
+            self.pages.share(page);
+        }
+        pages
+    }
+
+    /// Removes a user from pages.
+    pub(super) fn release_held(&mut self, pages: &[u32]) {
+        self.pages.release_all(pages);
+    }
+
+    /// Enters taken pages, which have been written, into the index after the held pages of a prefix,
+    /// and adds them to these.
+    pub(super) fn publish_loaded(
+        &mut self,
+        scope: PrefixScope,
+        tokens: &[u32],
+        pages: &[u32],
+        held: &mut Vec<u32>,
+    ) {
+        for &page in pages {
+            let parent = held
+                .last()
+                .map_or(PrefixParent::Scope(scope), |&page| PrefixParent::Page(page));
+            let first = held.len() * PAGE as usize;
+            let record = PageRecord {
+                parent,
+                tokens: tokens[first..first + PAGE as usize].to_vec(),
+            };
+            self.pages.publish(page, record);
+            held.push(page);
         }
     }
 

@@ -1,10 +1,16 @@
 //! Prompts that start with cached pages: their logits are those of prompts that compute everything.
 
-use warpwright_engine::{Batch, BatchOptions, Error, PrefixReuse, PrefixScope, SequenceId};
+use std::path::PathBuf;
+
+use warpwright_engine::{
+    Batch, BatchOptions, Error, PageFolder, PrefixReuse, PrefixScope, SequenceId,
+};
 use warpwright_kernels::Random;
+use warpwright_model::Model;
 
 use crate::batch::{VOCAB, batch, small, tokens};
 use crate::decode::distance;
+use crate::scratch;
 
 /// The positions per chunk.
 const CHUNK: usize = 64;
@@ -241,4 +247,160 @@ fn swapping_changes_no_bit() {
     let mut other = chunked("prefix-swap-other", 2, 6);
     assert!(matches!(other.swap_in(&swapped), Err(Error::NoSequence)));
     batch.swap_in(&swapped).unwrap();
+}
+
+/// The folder, the names of its pages, and a batch that knows them.
+fn saved(folder: &PageFolder) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder.path()).unwrap();
+    let paths = files.map(|file| file.unwrap().path());
+    let mut pages: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|ending| ending == "page"))
+        .collect();
+    pages.sort();
+    pages
+}
+
+/// The bytes of a page: two layers, keys and values, two heads of 64 numbers.
+const PAGE_BYTES: u64 = 64 * 2 * 2 * 2 * 64 * 2;
+
+#[test]
+fn saved_pages_change_no_bit() {
+    let parent = scratch("pages");
+    let model = small("prefix-saved");
+    let options = BatchOptions {
+        bucket: Some(8),
+        reuse: PrefixReuse::Chunks(CHUNK as u32),
+        ..BatchOptions::new(3, 320)
+    };
+    let folder = PageFolder::open(&parent, &model, 1 << 30).unwrap();
+    for page in saved(&folder) {
+        std::fs::remove_file(page).unwrap();
+    }
+    let scope = PrefixScope::salted(1);
+    let first = tokens(3, 150);
+    let second = [&first[..64], &tokens(5, 150)].concat();
+    let mut batch_one = batch(&model, options);
+    let wanted = warm(&mut batch_one, &first, scope).0;
+    let wanted_second = cold(&mut batch_one, &second);
+    warm(&mut batch_one, &second, scope);
+    let result = batch_one.save_kept(&folder).unwrap();
+    assert_eq!(
+        (result.written, result.unchanged, result.left_out),
+        (4, 0, 0)
+    );
+    assert!(result.bytes > 4 * PAGE_BYTES && result.bytes < 4 * (PAGE_BYTES + 4096));
+    let result = batch_one.save_kept(&folder).unwrap();
+    assert_eq!(
+        (result.written, result.unchanged, result.removed),
+        (0, 4, 0)
+    );
+    assert_eq!(saved(&folder).len(), 4);
+
+    // As after a restart: pages are loaded when a prompt needs them, for its scope only.
+    let restarted = || {
+        let mut batch = batch(&model, options);
+        let loadable = batch.load_kept(&folder).unwrap();
+        (batch, loadable)
+    };
+    let (mut batch_two, loadable) = restarted();
+    assert_eq!((loadable.pages, loadable.ignored), (4, vec![]));
+    assert_eq!(batch_two.page_counts().kept, 0);
+    assert_eq!(warm(&mut batch_two, &first, PrefixScope::salted(2)).1, 0);
+    batch_two.forget_kept();
+    assert_eq!(warm(&mut batch_two, &first, scope), (wanted.clone(), 128));
+    assert_eq!(batch_two.page_counts().kept, 2);
+    assert_eq!(
+        warm(&mut batch_two, &second, scope),
+        (wanted_second.clone(), 192)
+    );
+    assert_eq!(batch_two.page_counts().kept, 4);
+    assert_eq!(batch_two.take_ignored_files(), []);
+
+    // Before a prompt needs them.
+    let (mut batch_three, _) = restarted();
+    assert_eq!(batch_three.preload_kept(2).unwrap(), 2);
+    assert_eq!(batch_three.preload_kept(10).unwrap(), 2);
+    assert_eq!(batch_three.page_counts().kept, 4);
+    assert_eq!(warm(&mut batch_three, &second, scope), (wanted_second, 192));
+
+    // Damaged pages are found when they are needed, and written again.
+    let (mut batch_four, _) = restarted();
+    for page in saved(&folder) {
+        let mut bytes = std::fs::read(&page).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&page, bytes).unwrap();
+    }
+    assert_eq!(warm(&mut batch_four, &first, scope), (wanted.clone(), 0));
+    let ignored = batch_four.take_ignored_files();
+    assert_eq!(ignored.len(), 2);
+    assert!(ignored[0].reason.contains("checksum"), "{ignored:?}");
+    let result = batch_four.save_kept(&folder).unwrap();
+    assert_eq!((result.written, result.unchanged), (2, 0));
+    std::fs::remove_file(&ignored[0].path).unwrap();
+    assert_eq!(warm(&mut batch_four, &second, scope).1, 64);
+    let wrong = warm(&mut restarted().0, &first, scope);
+    assert_eq!(wrong, (wanted.clone(), 0));
+
+    // Another model with the same sizes, and another rotation.
+    let mut file = std::fs::read(scratch("batch-prefix-saved.gguf")).unwrap();
+    let last = file.len() - 1;
+    file[last] ^= 1;
+    let path = scratch("changed.gguf");
+    std::fs::write(&path, file).unwrap();
+    let changed = Model::open(&path).unwrap();
+    let other = PageFolder::open(&parent, &changed, 1 << 30).unwrap();
+    let loadable = batch_four.load_kept(&other).unwrap();
+    assert_eq!((loadable.pages, loadable.ignored.len()), (0, 3));
+    assert!(
+        loadable.ignored[0].reason.starts_with("model is "),
+        "{loadable:?}"
+    );
+}
+
+#[test]
+fn a_folder_has_a_limit() {
+    let model = small("prefix-limit");
+    let parent = scratch("pages");
+    let open = |pages: u64| PageFolder::open(&parent, &model, pages * (PAGE_BYTES + 2048)).unwrap();
+    let folder = open(3);
+    for page in saved(&folder) {
+        std::fs::remove_file(page).unwrap();
+    }
+    let scope = PrefixScope::default();
+    let mut batch = batch(&model, BatchOptions::new(2, 320));
+    warm(&mut batch, &tokens(3, 130), scope);
+    assert_eq!(batch.save_kept(&folder).unwrap().written, 2);
+    let old = saved(&folder);
+    batch.forget_kept();
+    warm(&mut batch, &tokens(5, 130), scope);
+    let result = batch.save_kept(&folder).unwrap();
+    assert_eq!((result.written, result.removed, result.left_out), (2, 1, 0));
+
+    // The first prompt's second page was removed, because it is useless without the first one.
+    let left = saved(&folder);
+    assert_eq!(
+        (
+            left.len(),
+            old.iter().filter(|page| left.contains(page)).count()
+        ),
+        (3, 1)
+    );
+    assert_eq!(batch.load_kept(&folder).unwrap().pages, 3);
+    assert_eq!(warm(&mut batch, &tokens(3, 130), scope).1, 64);
+
+    // A smaller limit leaves the pages that were used last, from their beginning.
+    let result = batch.save_kept(&open(1)).unwrap();
+    assert_eq!(
+        (
+            result.written + result.unchanged,
+            result.removed,
+            result.left_out
+        ),
+        (1, 2, 3)
+    );
+    assert_eq!(saved(&folder).len(), 1);
+    let result = batch.save_kept(&open(0)).unwrap();
+    assert_eq!((result.removed, result.left_out), (1, 4));
+    assert_eq!(saved(&folder).len(), 0);
 }

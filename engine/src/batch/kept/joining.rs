@@ -26,20 +26,29 @@ impl Batch {
     /// computed. Process the rest with [`step`](Batch::step). The prefix may come from any sequence
     /// of the same scope that joined with this method: [`leave`](Batch::leave) keeps its pages while
     /// no other sequence needs them, and running sequences share each page as soon as it is full.
+    /// Saved pages are loaded if [`load_kept`](Batch::load_kept) has found them.
     /// Which prefixes are reused depends on [`BatchOptions::reuse`](crate::BatchOptions::reuse).
     ///
     /// # Errors
     /// Returns [`Error::BatchFull`] if the batch has as many sequences as its options allow, or a
-    /// driver error.
+    /// driver error. A saved page that cannot be read is no error: see
+    /// [`take_ignored_files`](Batch::take_ignored_files).
     pub fn join_prompt(
         &mut self,
         prompt: &[u32],
         scope: PrefixScope,
     ) -> Result<(SequenceId, u32), Error> {
         let scope = self.options.prefix_scope(scope);
-        let (joined, cached) =
-            self.sequences
-                .join_prompt(prompt, scope, self.options.prefix_reuse())?;
+        let reuse = self.options.prefix_reuse();
+
+        // The pages after the last one that the prompt can use would be loaded in vain.
+        if self.sequences.is_full() {
+            return Err(Error::BatchFull {
+                most: self.options.sequences,
+            });
+        }
+        self.load_pages(scope, reuse.reusable(prompt), u32::MAX)?;
+        let (joined, cached) = self.sequences.join_prompt(prompt, scope, reuse)?;
         self.sample(joined, Sampling::greedy())?;
         Ok((joined, cached))
     }

@@ -89,6 +89,18 @@ pub enum PrefixReuse {
     Chunks(u32),
 }
 
+impl PrefixReuse {
+    /// Returns the longest prefix of a prompt that may be reused. The last token is processed in any
+    /// case, because its logits are needed.
+    pub(crate) fn reusable(self, prompt: &[u32]) -> &[u32] {
+        let most = prompt.len().saturating_sub(1);
+        match self {
+            PrefixReuse::AnyLength => &prompt[..most],
+            PrefixReuse::Chunks(chunk) => &prompt[..most - most % chunk as usize],
+        }
+    }
+}
+
 impl CachedPrefix {
     /// Keeps only the first `len` positions.
     pub(crate) fn truncate(&mut self, len: u32) {
@@ -166,6 +178,37 @@ impl PrefixIndex {
 
     fn tokens(&self, page: u32) -> &[u32] {
         &self.entry(page).record.tokens
+    }
+
+    pub(crate) fn record(&self, page: u32) -> &PageRecord {
+        &self.entry(page).record
+    }
+
+    /// Returns all pages with 64 tokens in the reverse order of eviction. A page comes after its
+    /// parent.
+    pub(crate) fn by_value(&self) -> Vec<u32> {
+        let pages = (0..).zip(&self.entries);
+        let pages = pages.filter_map(|(page, entry)| Some((page, entry.as_ref()?)));
+        let full = pages.filter(|(_, entry)| entry.record.tokens.len() == PAGE as usize);
+        let mut ranked: Vec<_> = full
+            .map(|(page, entry)| {
+                let since = entry.kept_since.unwrap_or(u64::MAX);
+                (std::cmp::Reverse(since), self.depth(page), page)
+            })
+            .collect();
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(_, _, page)| page).collect()
+    }
+
+    /// Returns the number of pages before a page.
+    fn depth(&self, page: u32) -> u32 {
+        let mut depth = 0;
+        let mut parent = self.entry(page).record.parent;
+        while let PrefixParent::Page(page) = parent {
+            depth += 1;
+            parent = self.entry(page).record.parent;
+        }
+        depth
     }
 
     /// Returns the number that identifies the current contents of a page, if it is in the index.
