@@ -5,7 +5,7 @@
 //! number, and the label, length and range of every buffer. A change to a forward pass that is only
 //! a change of its code leaves them as they are.
 
-use warpwright_driver::graph::NodeKind;
+use warpwright_driver::graph::{Graph, NodeKind};
 use warpwright_driver::launch::{HostArg, Launch as KernelLaunch};
 use warpwright_driver::memory::Region;
 use warpwright_driver::stream::Queue;
@@ -126,18 +126,31 @@ fn decoder_passes(context: &Context, model: &Model, ctx: u32) -> Vec<String> {
     passes
 }
 
-/// Returns the launches of a batch's decode step, or the reason why there are no kernels for it.
+/// Returns the launches of a batch's decode steps, or the reason why there are no kernels for it.
 fn batch_pass(context: &Context, model: &Model, ctx: u32) -> String {
-    let mut batch = match Batch::new(context, model, BatchOptions::new(4, ctx), |_| ()) {
+    let options = BatchOptions {
+        lone_rows: 2,
+        ..BatchOptions::new(4, ctx)
+    };
+    let mut batch = match Batch::new(context, model, options, |_| ()) {
         Ok(batch) => batch,
         Err(error) => return format!("# batch: {error}\n"),
     };
-    let graph = batch.decode_graph(8).unwrap();
+    let many = graph_pass("batch", &batch.decode_graph(8).unwrap());
+    let few = [1, 2].map(|rows| {
+        let graph = batch.lone_graph(rows).unwrap();
+        graph_pass(&format!("batch, {rows} lone"), &graph)
+    });
+    many + &few.concat()
+}
+
+/// Returns the launches of a graph under a title.
+fn graph_pass(title: &str, graph: &Graph) -> String {
     let lines = graph.nodes().iter().map(|node| match node.kind() {
         NodeKind::Work(work) => line(work),
         _ => "not work".to_owned(),
     });
-    format!("# batch\n{}\n", lines.collect::<Vec<_>>().join("\n"))
+    format!("# {title}\n{}\n", lines.collect::<Vec<_>>().join("\n"))
 }
 
 #[test]

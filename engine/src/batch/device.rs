@@ -17,6 +17,7 @@ use warpwright_model::layer::{Attention, Mixer};
 use warpwright_model::{Config, Layer, Outline};
 
 use super::head::{BatchHead, HeadShape, SelectedRows};
+use super::lone::LoneSteps;
 use super::options::{BatchOptions, MAX_SEQUENCES};
 use super::row_class::RowClass;
 use super::sequences::PageCopy;
@@ -31,10 +32,12 @@ use crate::weights::packed::Packed;
 pub(super) struct BatchDevice {
     pub(super) stream: Stream,
     pub(super) config: Config,
-    options: BatchOptions,
-    weights: Packed<View<u8>>,
-    chunked: Chunked,
+    pub(super) options: BatchOptions,
+    pub(super) weights: Packed<View<u8>>,
+    pub(super) chunked: Chunked,
     pub(super) head: BatchHead,
+    /// The steps of few sequences.
+    pub(super) lone: LoneSteps,
     /// The keys, one buffer per layer, `[pages, kv_heads, 64, head_dim]`.
     pub(super) k_cache: Vec<Buffer<f16>>,
     /// The values, with the shape of `k_cache`.
@@ -49,13 +52,22 @@ pub(super) struct BatchDevice {
     ticket: Buffer<u32>,
     /// The attention kernel of single tokens.
     attention: BatchAttention,
-    /// The instantiated graphs, by bucket and kind.
-    graphs: BTreeMap<(u32, GraphKind), GraphExec>,
+    /// The instantiated graphs, by rows and kind.
+    graphs: BTreeMap<(StepRows, GraphKind), GraphExec>,
+}
+
+/// The rows of a decode step, and the kernels that process them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StepRows {
+    /// This many rows, with the kernels of the pipeline: see `lone`.
+    Lone(u32),
+    /// The rows of a bucket, with the kernels of a batch.
+    Bucket(u32),
 }
 
 /// The work of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum GraphKind {
+pub(super) enum GraphKind {
     /// This many decode steps.
     Steps(u32),
     /// The logits of a decode step, without the choice of tokens.
@@ -130,6 +142,9 @@ impl BatchDevice {
         let freq: Vec<f32> = freq.flat_map(revolutions).collect();
         let max_pages = cache::pages(options.ctx);
         let mut chunked = Chunked::new(context, cores, outline, &weights, embed)?;
+        let table = Buffer::zeroed(context, (options.sequences * max_pages) as usize)?
+            .labelled("pages")
+            .view();
 
         // The attention kernel decides how many partial results and tickets it needs.
         let attention = chunked.prepare_singles(context)?;
@@ -140,9 +155,8 @@ impl BatchDevice {
             head: BatchHead::new(context, cores, outline, &weights.head, &options)?,
             k_cache: caches("k_cache")?,
             v_cache: caches("v_cache")?,
-            table: Buffer::zeroed(context, (options.sequences * max_pages) as usize)?
-                .labelled("pages")
-                .view(),
+            lone: LoneSteps::new(context, outline, &options, &table)?,
+            table,
             max_pages,
             freq: Buffer::from_slice(context, &freq)?.labelled("freq"),
             partials: Buffer::uninit(context, partials)?.labelled("attention.partials"),
@@ -220,16 +234,16 @@ impl BatchDevice {
 
     /// Launches a step of rows that are the only ones of their sequences as a graph.
     pub(super) fn step_graph(&mut self, states: Vec<StepState>) -> Result<StepSizes, Error> {
-        let bucket = self.write_rows(states)?;
-        self.launch_graph(bucket, 1)?;
-        Ok(self.decode_sizes(bucket))
+        let rows = self.write_rows(states)?;
+        self.launch_graph(rows, 1)?;
+        Ok(self.decode_sizes(rows))
     }
 
     /// Works like [`step_graph`](BatchDevice::step_graph), but without the choice of tokens.
     pub(super) fn logits_graph(&mut self, states: Vec<StepState>) -> Result<StepSizes, Error> {
-        let bucket = self.write_rows(states)?;
-        self.launch_recorded(bucket, GraphKind::Logits)?;
-        Ok(self.decode_sizes(bucket))
+        let rows = self.write_rows(states)?;
+        self.launch_recorded(rows, GraphKind::Logits)?;
+        Ok(self.decode_sizes(rows))
     }
 
     /// Queues the choice of tokens from the logits of the latest step, if it has any.
@@ -270,44 +284,74 @@ impl BatchDevice {
             .choose_constrained(&mut &self.stream, &state, sizes.selected)?)
     }
 
-    /// Writes the states of a decode step and marks the other rows of the bucket as idle. Returns
-    /// the bucket.
-    pub(super) fn write_rows(&self, mut states: Vec<StepState>) -> Result<u32, Error> {
+    /// Writes the states of a decode step and marks the other rows as done. Returns the rows with
+    /// their kernels.
+    pub(super) fn write_rows(&self, states: Vec<StepState>) -> Result<StepRows, Error> {
+        let Some(rows) = self.lone.rows(states.len() as u32) else {
+            return Ok(StepRows::Bucket(self.write_bucket(states)?));
+        };
+
+        // These kernels also compute rows that are done, so each needs a sequence with tokens.
+        let idle = states.first().map_or(StepState::IDLE, |first| StepState {
+            done: true,
+            ..*first
+        });
+        self.write_states(states, rows, idle)?;
+        Ok(StepRows::Lone(rows))
+    }
+
+    /// Writes the states of a decode step with the kernels of a batch, and marks the other rows of
+    /// the bucket as idle. Returns the bucket.
+    pub(super) fn write_bucket(&self, states: Vec<StepState>) -> Result<u32, Error> {
         let bucket = self.options.bucket_of(states.len() as u32);
-        states.resize(bucket as usize, StepState::IDLE);
-        let selected = (0..bucket).collect();
+        self.write_states(states, bucket, StepState::IDLE)?;
+        Ok(bucket)
+    }
+
+    /// Writes the states of a decode step as the first of `rows` rows. The others are `idle`.
+    fn write_states(
+        &self,
+        mut states: Vec<StepState>,
+        rows: u32,
+        idle: StepState,
+    ) -> Result<(), Error> {
+        states.resize(rows as usize, idle);
+        let selected = (0..rows).collect();
         self.write(&StepInput {
             states,
             selected,
             ..StepInput::new(self.options.splits(RowClass::Decode))
-        })?;
-        Ok(bucket)
+        })
     }
 
-    /// Launches `steps` decode steps of a bucket as one graph.
-    pub(super) fn launch_graph(&mut self, bucket: u32, steps: u32) -> Result<(), Error> {
-        self.launch_recorded(bucket, GraphKind::Steps(steps))
+    /// Launches `steps` decode steps of these rows as one graph.
+    pub(super) fn launch_graph(&mut self, rows: StepRows, steps: u32) -> Result<(), Error> {
+        self.launch_recorded(rows, GraphKind::Steps(steps))
     }
 
-    fn launch_recorded(&mut self, bucket: u32, what: GraphKind) -> Result<(), Error> {
-        if !self.graphs.contains_key(&(bucket, what)) {
-            let graph = self.record(bucket, what)?.instantiate()?;
-            self.graphs.insert((bucket, what), graph);
+    fn launch_recorded(&mut self, rows: StepRows, what: GraphKind) -> Result<(), Error> {
+        if !self.graphs.contains_key(&(rows, what)) {
+            let graph = self.record(rows, what)?.instantiate()?;
+            self.graphs.insert((rows, what), graph);
         }
         let graph = self
             .graphs
-            .get_mut(&(bucket, what))
+            .get_mut(&(rows, what))
             .expect("it was inserted if it was missing");
         Ok(graph.launch(&self.stream)?)
     }
 
-    /// Records one decode step as a graph.
+    /// Records one decode step with the kernels of a batch as a graph.
     pub(super) fn graph(&mut self, bucket: u32) -> Result<Graph, Error> {
-        self.record(bucket, GraphKind::Steps(1))
+        self.record(StepRows::Bucket(bucket), GraphKind::Steps(1))
     }
 
-    fn record(&mut self, bucket: u32, what: GraphKind) -> Result<Graph, Error> {
-        let sizes = self.decode_sizes(bucket);
+    fn record(&mut self, rows: StepRows, what: GraphKind) -> Result<Graph, Error> {
+        if let StepRows::Lone(rows) = rows {
+            return self.record_lone(rows, what);
+        }
+
+        let sizes = self.decode_sizes(rows);
         self.prepare(sizes)?;
         let context = self.stream.context();
         let mut recorder = if sizes.shape.overlap {
@@ -328,7 +372,8 @@ impl BatchDevice {
     }
 
     /// Returns the sizes of a decode step.
-    fn decode_sizes(&self, bucket: u32) -> StepSizes {
+    fn decode_sizes(&self, rows: StepRows) -> StepSizes {
+        let (StepRows::Lone(bucket) | StepRows::Bucket(bucket)) = rows;
         StepSizes {
             tokens: bucket,
             shape: self.pass_shape(bucket),

@@ -10,7 +10,7 @@ use warpwright_kernels::shared::state::StepState;
 use warpwright_kernels::{LogLikelihood, RmsNorm};
 use warpwright_model::{Model, Outline};
 
-use super::device::{BatchDevice, StepInput};
+use super::device::{BatchDevice, StepInput, StepRows};
 use super::memory;
 use super::options::BatchOptions;
 use super::row_class::RowClass;
@@ -274,7 +274,7 @@ impl Batch {
             .iter()
             .zip(&firsts)
             .map(|((id, token), &first)| row_state(*id, *token, first, first + steps));
-        let bucket = self.device.write_rows(states.collect())?;
+        let rows = self.device.write_rows(states.collect())?;
         self.write_latest(
             work.iter()
                 .map(|(id, token)| (*id, std::slice::from_ref(token))),
@@ -286,7 +286,7 @@ impl Batch {
             made: vec![vec![]; work.len()],
             failed: None,
         };
-        let launched = self.launch_steps(work, bucket, steps, &mut progress)?;
+        let launched = self.launch_steps(work, rows, steps, &mut progress)?;
         if let Some(failed) = progress.failed {
             for (id, _) in work {
                 self.sequences.release_rest(*id);
@@ -365,7 +365,7 @@ impl Batch {
     fn launch_steps(
         &mut self,
         work: &[(SequenceId, u32)],
-        bucket: u32,
+        rows: StepRows,
         steps: u32,
         progress: &mut DecodeProgress,
     ) -> Result<u32, Error> {
@@ -376,7 +376,7 @@ impl Batch {
                 let many = self.options.steps_per_launch;
                 // Graphs exist for `many` steps and for one, so the rest is launched one by one.
                 let count = if steps - launched >= many { many } else { 1 };
-                self.device.launch_graph(bucket, count)?;
+                self.device.launch_graph(rows, count)?;
                 launched += count;
                 self.in_flight.push(&self.device.stream, launched)?;
             }

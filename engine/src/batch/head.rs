@@ -192,6 +192,11 @@ impl BatchHead {
             .view_range(0..count as usize * self.rows.rows as usize)
     }
 
+    /// Returns the tokens that end a text.
+    pub(super) fn stop(&self) -> &View<u32> {
+        &self.stop
+    }
+
     /// Returns the kernels of a decode step of `count` rows, in the order of their launches.
     pub(super) fn list(&self, shape: HeadShape, count: u32) -> Vec<PassNode> {
         let product = &self.products[&self.product(shape)];

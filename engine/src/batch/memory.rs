@@ -5,7 +5,7 @@ use warpwright_kernels::shared::cache::PAGE;
 use warpwright_model::Outline;
 
 use super::options::BatchOptions;
-use super::{device, head};
+use super::{device, head, lone};
 use crate::Error;
 use crate::buffers;
 use crate::chunked;
@@ -22,7 +22,8 @@ pub(super) fn needs(context: &Context, outline: &Outline, options: &BatchOptions
         cache: buffers::cache_bytes(c, options.pages() * PAGE),
         work: chunked::workspace::bytes(c)
             + head::bytes(c, options)
-            + device::bytes(c, options, sms),
+            + device::bytes(c, options, sms)
+            + lone::bytes(c, options),
         draft: 0,
     }
 }

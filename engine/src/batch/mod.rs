@@ -9,7 +9,8 @@
 //! kernels read.
 //!
 //! Results are batch-invariant. A sequence's logits depend on its own tokens, on its chunk
-//! boundaries and on the bucket, and never on its neighbors or its page numbers. With
+//! boundaries and on the bucket, and never on its neighbors or its page numbers. Few sequences are
+//! decoded by other kernels, which round differently: see [`BatchOptions::lone_rows`]. With
 //! [`BatchRounding::Same`], they do not depend on chunk boundaries and the bucket either.
 //!
 //! | file | contents |
@@ -19,6 +20,7 @@
 //! | `stored` | the files of pages |
 //! | `device` | the buffers, the data that the host writes to them, and the launches of a step |
 //! | `head` | the last norm, the LM head and the choice of the next tokens |
+//! | `lone` | the decode steps of few sequences, with other kernels |
 //! | `engine` | the public type |
 //! | `stepped`, `scored` | steps, and the scores of known tokens |
 //! | `embedded` | embeddings of texts |
@@ -31,6 +33,7 @@ mod embedded;
 mod engine;
 mod head;
 mod kept;
+mod lone;
 mod memory;
 mod options;
 mod pages;

@@ -12,6 +12,9 @@ use crate::sampling::options::TokenChoice;
 /// The maximum number of sequences in a batch.
 pub(crate) const MAX_SEQUENCES: u32 = 256;
 
+/// The maximum of [`BatchOptions::lone_rows`].
+pub(super) const MAX_LONE_ROWS: u32 = 8;
+
 /// The bit of a scope's class for pages of batches that round alike in every step.
 const SAME_ROUNDING: u64 = 1 << 63;
 
@@ -58,6 +61,13 @@ pub struct BatchOptions {
     pub bucket: Option<u32>,
     /// The rule by which kernels are selected in addition to the bucket.
     pub rounding: BatchRounding,
+    /// The maximum number of sequences that are decoded by the kernels of a
+    /// [`Decoder`](crate::Decoder), which are faster for so few: 0 to 8.
+    ///
+    /// They round differently than the other kernels. It counts as 0 if a [`bucket`](Self::bucket)
+    /// is set or the [`rounding`](Self::rounding) is [`BatchRounding::Same`], because the bits of a
+    /// sequence must not depend on the number of others then.
+    pub lone_rows: u32,
     /// The way in which tokens are chosen. With [`TokenChoice::Constrained`], each sequence can
     /// follow its own grammar.
     pub choice: TokenChoice,
@@ -79,6 +89,7 @@ impl BatchOptions {
             steps_per_launch: 8,
             bucket: None,
             rounding: BatchRounding::Fastest,
+            lone_rows: 1,
             choice: TokenChoice::Greedy,
             reuse: PrefixReuse::AnyLength,
         }
@@ -87,6 +98,14 @@ impl BatchOptions {
     /// Returns the number of pages in the cache.
     pub(super) fn pages(&self) -> u32 {
         self.positions / PAGE
+    }
+
+    /// Returns the maximum number of sequences that are decoded by the kernels of a decoder.
+    pub(super) fn lone_rows(&self) -> u32 {
+        match (self.bucket, self.rounding) {
+            (None, BatchRounding::Fastest) => self.lone_rows.min(self.sequences),
+            (Some(_), _) | (None, BatchRounding::Same) => 0,
+        }
     }
 
     /// Returns the prefixes that prompts may reuse. Generated tokens have other bits than the same
@@ -150,6 +169,7 @@ impl BatchOptions {
             ("tokens", self.tokens, 1, CHUNK),
             ("steps_per_launch", self.steps_per_launch, 1, 256),
             ("bucket", self.bucket.unwrap_or(8), 8, MAX_SEQUENCES),
+            ("lone_rows", self.lone_rows, 0, MAX_LONE_ROWS),
         ];
         self.choice.check()?;
         if let PrefixReuse::Chunks(chunk) = self.reuse

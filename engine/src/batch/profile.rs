@@ -3,6 +3,8 @@
 #[cfg(test)]
 use warpwright_driver::graph::Graph;
 
+#[cfg(test)]
+use super::device::GraphKind;
 use super::engine::{Batch, row_state};
 use super::sequence_id::SequenceId;
 use crate::Error;
@@ -13,8 +15,9 @@ impl Batch {
     ///
     /// Each sequence is given with its next token. The step is repeated `rounds` times, and the
     /// times of the fastest one are returned. The graph of [`decode`](Batch::decode) has the same
-    /// kernels. Some of them overlap there, but none do here. The sequences are unchanged
-    /// afterwards.
+    /// kernels, unless it decodes few sequences with other ones: see
+    /// [`BatchOptions::lone_rows`](crate::BatchOptions::lone_rows). Some of them overlap there, but
+    /// none do here. The sequences are unchanged afterwards.
     ///
     /// # Errors
     /// Returns the errors of [`decode`](Batch::decode), except those about the chosen tokens, which
@@ -54,13 +57,13 @@ impl Batch {
                 .zip(&firsts)
                 .map(|((id, token), &at)| row_state(*id, *token, at, at + 1))
         };
-        let bucket = self.device.write_rows(states().collect())?;
+        let bucket = self.device.write_bucket(states().collect())?;
         let graph = self.device.graph(bucket)?;
 
         // The first run warms up the caches and loads the kernels.
         let mut fastest = graph.profile(&self.device.stream)?;
         for round in 0..rounds {
-            self.device.write_rows(states().collect())?;
+            self.device.write_bucket(states().collect())?;
             let profile = graph.profile(&self.device.stream)?;
             if round == 0 || profile.time() < fastest.time() {
                 fastest = profile;
@@ -69,6 +72,12 @@ impl Batch {
 
         let attended: Vec<u32> = firsts.iter().map(|first| first + 1).collect();
         Ok(timed(self.device.list(bucket, &attended), &fastest))
+    }
+
+    /// Returns the graph of a decode step of this many sequences with the kernels of the pipeline.
+    #[cfg(test)]
+    pub(crate) fn lone_graph(&mut self, rows: u32) -> Result<Graph, Error> {
+        self.device.record_lone(rows, GraphKind::Steps(1))
     }
 
     /// Returns the graph of a decode step of `bucket` rows.

@@ -144,7 +144,7 @@ const MAX_SUMS: u32 = 64;
 /// shared memory for the ring if two blocks share a multiprocessor of sm_90.
 const MAX_OF_THREE: u32 = 20_480;
 /// The maximum number of splits of attention.
-const MAX_SPLITS: u32 = 64;
+pub(crate) const MAX_SPLITS: u32 = 64;
 
 impl ResolvedPipeline {
     /// Resolves the step of one token, and the step of `batch` tokens if `batch` is above 1.

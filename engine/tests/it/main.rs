@@ -6,6 +6,7 @@ mod batch;
 mod batch_embed;
 mod batch_grammar;
 mod batch_items;
+mod batch_lone;
 mod batch_rounding;
 mod changes;
 mod decode;

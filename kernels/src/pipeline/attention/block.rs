@@ -13,7 +13,7 @@ use crate::pipeline::gemv::plan::Timestamp;
 use crate::pipeline::paged::PageTableArgs;
 use crate::shared::divided::divided;
 use crate::shared::reduce::lanes_sum;
-use crate::shared::state::{LEN, POSITION};
+use crate::shared::state::{DONE, LEN, POSITION};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -176,12 +176,17 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     /// Loads the position. It is clamped to the cache, so that no wrong state makes the kernel read
     /// past it.
     pub(super) fn position(&self) -> U32<'k> {
-        self.item
-            .of(self.a.state, LEN as u32)
-            .at(POSITION)
-            .fresh()
-            .ld()
-            .min(self.a.ctx - 1)
+        let state = self.item.of(self.a.state, LEN as u32);
+        let position = state.at(POSITION).fresh().ld();
+        let position = match &self.cached {
+            CachedRows::Own(_) => position,
+            // A token that is done is not appended, so its own row may never have been written.
+            CachedRows::Paged(_) => {
+                let done = state.at(DONE).fresh().ld().min(1);
+                position - done.min(position)
+            }
+        };
+        position.min(self.a.ctx - 1)
     }
 
     /// Returns this block's tiles for a token at `position` (see [`PipelinedAttention::split`]).

@@ -114,8 +114,8 @@ impl Variant for Paged<PipelinedAttention> {
         let own = self.0.cases(seed);
         let placed = own.iter().map(|case| (case.clone(), PagedCase::Placed));
 
-        // A sequence or a page that does not exist is clamped. A token that is done is computed
-        // like any other.
+        // A sequence or a page that does not exist is clamped. A token that is done attends to the
+        // positions before its own.
         let exceptions = PagedCase::ALL
             .into_iter()
             .filter(|kind| *kind != PagedCase::Placed)

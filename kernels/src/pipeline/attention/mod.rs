@@ -54,7 +54,7 @@ use super::paged::{CacheKernel, PageTableArgs};
 use crate::shared::Contract;
 use crate::shared::attend::attend;
 use crate::shared::cache::{self, CachePages};
-use crate::shared::state::{LEN, POSITION, SEQUENCE};
+use crate::shared::state::{DONE, LEN, POSITION, SEQUENCE};
 use block::{AttentionBlock, RowFilter, TileRange};
 use definition::{HALF_SHARED, MAX_UNSPLIT_TILES, QUERIES, TILE};
 pub use definition::{PipelinedAttention, PipelinedAttentionArgs};
@@ -250,12 +250,15 @@ impl CacheKernel for PipelinedAttention {
         for (head, (y, y_scale)) in a.y.chunks_mut(dim).zip(scales).enumerate() {
             // Heads are counted over the batch.
             let token = head / heads;
-            let position = a.state[token * LEN + POSITION as usize] as usize;
+            let state = &a.state[token * LEN..][..LEN];
+            let [position, done, sequence] =
+                [POSITION, DONE, SEQUENCE].map(|word| state[word as usize]);
+            let skipped = u32::from(table.is_some() && done != 0);
+            let position = position.saturating_sub(skipped) as usize;
             let n = ctx.min(position + 1);
             let start = n - self.window.map_or(n, |window| n.min(window as usize));
             let q: Vec<f64> = a.q[head * dim..][..dim].iter().map(|&q| q.into()).collect();
             let kv_head = head % heads / self.queries as usize;
-            let sequence = a.state[token * LEN + SEQUENCE as usize];
             let row = |p: usize| {
                 let kv_heads = a.kv_heads as usize;
                 let row = match &table {

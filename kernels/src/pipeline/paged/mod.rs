@@ -37,7 +37,8 @@ args! {
 ///
 /// Each token belongs to the sequence of its state. A token is not appended if its state is done,
 /// if its position is not below `ctx`, or if its sequence or page does not exist. Attention clamps
-/// sequences and pages to the last.
+/// sequences and pages to the last. A token that is done attends to the positions before its own,
+/// or to position 0. Its own row may never have been written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Paged<K>(pub K);
 

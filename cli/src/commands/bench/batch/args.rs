@@ -48,6 +48,14 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     pub(super) rounds: u32,
+    /// Maximum number of sequences that are decoded by the kernels of a single one, 0 for none
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = value_parser!(u32).range(0..=8)
+    )]
+    pub(super) lone_rows: u32,
     #[command(flatten)]
     pub(super) sample: SampleArg,
     /// Add a prompt of N tokens while the sequences decode

@@ -53,7 +53,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<BatchReport, Failure
         &work,
         CeilingKind::ReadAndTensor,
     )?;
-    let mut batch = load(&setup, options(args, &setup, work.ctx)?)?;
+    let mut batch = load(args, &setup, options(args, &setup, work.ctx)?)?;
     let header = BenchHeader::of_batch(&setup);
     let mut batches = vec![];
     let mut joins = vec![];
@@ -83,6 +83,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<BatchReport, Failure
         header,
         tokens: args.tokens,
         rounds: args.rounds,
+        lone_rows: args.lone_rows,
         batches,
         joins,
         profiles,
@@ -90,9 +91,10 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<BatchReport, Failure
 }
 
 /// Loads the model.
-fn load(setup: &BenchSetup, options: BatchOptions) -> Result<Batch, Failure> {
+fn load(args: &Args, setup: &BenchSetup, options: BatchOptions) -> Result<Batch, Failure> {
     let options = BatchOptions {
         choice: setup.settings.choice,
+        lone_rows: args.lone_rows,
         ..options
     };
     Ok(match &setup.subject {

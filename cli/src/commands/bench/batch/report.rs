@@ -18,6 +18,8 @@ pub(super) struct BatchReport {
     pub(super) header: BenchHeader,
     pub(super) tokens: u32,
     pub(super) rounds: u32,
+    /// The maximum number of sequences that are decoded by the kernels of a single one.
+    pub(super) lone_rows: u32,
     pub(super) batches: Vec<BatchFigures>,
     pub(super) joins: Vec<BatchJoin>,
     pub(super) profiles: Vec<BatchProfile>,

@@ -1,0 +1,216 @@
+//! Decode steps of few sequences with the kernels of the pipeline, which decode a single sequence
+//! faster than the kernels of a batch.
+//!
+//! The kernels read and write the same pages as all others (see
+//! [`Paged`](warpwright_kernels::pipeline::Paged)). A sequence therefore moves from one set of
+//! kernels to the other between two steps, and nothing is copied. The pipeline computes only the
+//! logits. The tokens are chosen from them as in every other step, so sampling, grammars, stop
+//! tokens and limits need nothing here.
+
+use std::cell::Cell;
+
+use warpwright_driver::Context;
+use warpwright_driver::graph::{Graph, Recorder};
+use warpwright_driver::memory::{Buffer, Pinned, View};
+use warpwright_driver::stream::Queue;
+use warpwright_kernels::shared::cache;
+use warpwright_kernels::shared::state::{self, StepState};
+use warpwright_model::layer::Attention;
+use warpwright_model::{Config, Outline};
+
+use super::device::{BatchDevice, GraphKind};
+use super::options::{BatchOptions, MAX_LONE_ROWS};
+use crate::Error;
+use crate::pipeline::cache::PageTable;
+use crate::pipeline::kernels::Pipeline;
+use crate::pipeline::pass::{HeadBuffers, PassCache, PipelinePass};
+use crate::pipeline::resolved::{MAX_SPLITS, ResolvedPipeline, ResolvedStep};
+use crate::pipeline::workspace::{BatchVectors, PipelineWorkspace};
+
+/// The steps of few sequences.
+pub(super) struct LoneSteps {
+    /// The steps, the fewest rows first.
+    steps: Vec<LoneStep>,
+    table: PageTable,
+    /// The states for the LM head, `[rows, 8]`. They are done, so it chooses no tokens.
+    idle: View<u32>,
+    /// A prompt of one token, which is not read.
+    prompt: View<u32>,
+    /// The tokens that the LM head would choose for position 0, which it does not.
+    out: Pinned<u32>,
+}
+
+/// The step of a number of rows.
+struct LoneStep {
+    pipeline: Pipeline,
+    workspace: PipelineWorkspace,
+    /// The queries, `[rows, heads, head_dim]`.
+    q: View<f32>,
+}
+
+impl LoneStep {
+    fn new(context: &Context, resolved: ResolvedStep, ctx: u32) -> Result<LoneStep, Error> {
+        let queries = resolved.batch as usize * resolved.config.q_len() as usize;
+        Ok(LoneStep {
+            q: Buffer::uninit(context, queries)?.labelled("lone.q").view(),
+            workspace: PipelineWorkspace::new(context, &resolved, ctx)?,
+            pipeline: Pipeline::load(context, resolved)?,
+        })
+    }
+
+    fn rows(&self) -> u32 {
+        self.pipeline.resolved.batch
+    }
+}
+
+impl LoneSteps {
+    /// Compiles the kernels and allocates their buffers. `pages` is the page table, `[sequences,
+    /// max_pages]`.
+    pub(super) fn new(
+        context: &Context,
+        outline: &Outline,
+        options: &BatchOptions,
+        pages: &View<u32>,
+    ) -> Result<LoneSteps, Error> {
+        let resolved = ResolvedPipeline::paged(outline, context.device(), sizes(options));
+        let resolved = resolved.map_err(|why| Error::NoBatch {
+            why: why.to_string(),
+        })?;
+        let steps = resolved
+            .into_iter()
+            .map(|step| LoneStep::new(context, step, options.ctx));
+
+        // The head stores what it would choose at the position of a state. Position 1 is outside of
+        // `out`.
+        let idle = StepState {
+            position: 1,
+            ..StepState::IDLE
+        };
+        let idle = idle.words().repeat(MAX_LONE_ROWS as usize);
+        Ok(LoneSteps {
+            steps: steps.collect::<Result<_, _>>()?,
+            table: PageTable {
+                pages: pages.clone(),
+                cache_pages: options.pages(),
+                sequences: options.sequences,
+                max_pages: cache::pages(options.ctx),
+            },
+            idle: Buffer::from_slice(context, &idle)?
+                .labelled("lone.idle")
+                .view(),
+            prompt: Buffer::zeroed(context, 1)?.labelled("lone.prompt").view(),
+            out: Pinned::zeroed(context, 1)?.labelled("lone.out"),
+        })
+    }
+
+    /// Returns the number of rows of the smallest step that fits.
+    pub(super) fn rows(&self, wanted: u32) -> Option<u32> {
+        let mut rows = self.steps.iter().map(LoneStep::rows);
+        rows.find(|rows| *rows >= wanted)
+    }
+
+    /// Returns the step of this many rows, which must be one of [`rows`](LoneSteps::rows).
+    fn step(&self, rows: u32) -> &LoneStep {
+        let mut steps = self.steps.iter();
+        steps
+            .find(|step| step.rows() == rows)
+            .expect("the number of rows is that of a step")
+    }
+}
+
+impl BatchDevice {
+    /// Records decode steps of this many rows.
+    pub(super) fn record_lone(&self, rows: u32, what: GraphKind) -> Result<Graph, Error> {
+        let mut recorder = Recorder::pipeline(self.stream.context())?;
+        let state = self.lone_state(rows);
+        match what {
+            GraphKind::Steps(steps) => {
+                for _ in 0..steps {
+                    // Attention reads cache rows of earlier steps before it waits for its
+                    // predecessor, so those steps must have completed.
+                    recorder.full_edge();
+                    self.lone_logits(&mut recorder, rows)?;
+                    self.head
+                        .choose(&mut recorder, &self.config, &self.options, &state, rows)?;
+                }
+            }
+            GraphKind::Logits => self.lone_logits(&mut recorder, rows)?,
+        }
+
+        Ok(recorder.finish())
+    }
+
+    /// Returns the states of the rows.
+    fn lone_state(&self, rows: u32) -> View<u32> {
+        let states = &self.chunked.workspace.state;
+        states.view_range(0..rows as usize * state::LEN)
+    }
+
+    /// Queues the logits of a step.
+    pub(super) fn lone_logits(&self, queue: &mut impl Queue, rows: u32) -> Result<(), Error> {
+        let lone = &self.lone;
+        let step = lone.step(rows);
+
+        // The rows of a pass stay in the workspace of the other kernels, where a failed step is
+        // examined.
+        let len = rows as usize * self.config.hidden as usize;
+        let x = self.chunked.workspace.x.view_range(0..len);
+        let pass = PipelinePass {
+            pipeline: &step.pipeline,
+            weights: &self.weights,
+            workspace: &step.workspace,
+            adapter: None,
+            cache: PassCache {
+                k: &self.k_cache,
+                v: &self.v_cache,
+                table: Some(&lone.table),
+                ctx: self.options.ctx,
+                freq: &self.freq,
+            },
+            vectors: BatchVectors {
+                state: self.lone_state(rows),
+                x: x.clone(),
+                q: step.q.clone(),
+                logits: self.head.first_logits(rows),
+            },
+            sequence: Cell::new(0),
+        };
+        pass.layers(queue)?;
+        let head = HeadBuffers {
+            prompt: &lone.prompt,
+            stop: self.head.stop(),
+            stops: 0,
+            out: &lone.out,
+            state: lone.idle.view_range(0..rows as usize * state::LEN),
+            ctx: 1,
+        };
+        Ok(pass.lm_head(queue, &self.weights.head, &x, head)?)
+    }
+}
+
+/// Returns the numbers of rows that have a step: powers of two, up to the first that is large
+/// enough.
+fn sizes(options: &BatchOptions) -> impl Iterator<Item = u32> {
+    let most = options.lone_rows();
+    [1, 2, 4, 8]
+        .into_iter()
+        .filter(move |rows| *rows < 2 * most)
+}
+
+/// Returns the bytes of the buffers of all steps.
+pub(super) fn bytes(c: &Config, options: &BatchOptions) -> u64 {
+    let partials =
+        c.most_of_attention(|attention: &Attention| attention.q_len() + attention.q_len() / 2);
+    let floats = [
+        // The output of a projection before it is normed.
+        c.hidden,
+        2 * c.q_len(),
+        c.most_of_attention(Attention::qkv_len),
+        c.feed_forward(),
+        c.angles_len(),
+    ];
+    let floats: u64 = floats.into_iter().map(u64::from).sum();
+    let row = 4 * (floats + u64::from(partials) * u64::from(MAX_SPLITS));
+    let rows: u32 = sizes(options).sum();
+    u64::from(rows) * row
+}
