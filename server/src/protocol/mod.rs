@@ -7,6 +7,7 @@
 pub mod anthropic;
 pub mod native;
 pub mod openai;
+pub mod responses;
 pub mod shared;
 
 use crate::http::surface::ProtocolSurface;
@@ -14,5 +15,10 @@ use crate::http::surface::ProtocolSurface;
 /// Returns the surfaces of all protocols. Errors of paths that resemble none have the shape of the
 /// first.
 pub fn surfaces() -> Vec<ProtocolSurface> {
-    vec![openai::surface(), anthropic::surface(), native::surface()]
+    vec![
+        openai::surface(),
+        responses::surface(),
+        anthropic::surface(),
+        native::surface(),
+    ]
 }

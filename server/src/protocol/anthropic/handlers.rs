@@ -10,7 +10,7 @@ use super::error::{ErrorObject, response_for};
 use super::object::{MessageObject, TokenCount};
 use super::request::{MessagesRequest, REFUSED};
 use super::stream::{MessageStart, MessageWriter, ThinkingDisplay};
-use super::translate::{self, RequestIdentity};
+use super::translate;
 use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
@@ -83,11 +83,7 @@ async fn answer_messages(
 ) -> Result<Response, RequestError> {
     let request = read(&body)?;
     let model = state.models.find(request.model.as_deref()).await?;
-    let identity = RequestIdentity {
-        id: info.id.clone(),
-        salt: info.salt,
-    };
-    let mut reply_request = translate::reply_request(&request, identity)?;
+    let mut reply_request = translate::reply_request(&request, &info)?;
     if let ReplyPrompt::Chat(chat) = reply_request.prompt {
         reply_request.prompt = ReplyPrompt::Chat(fit_later_system(&model, chat).await);
     }

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::error::ErrorObject;
 use super::request::{MessagesRequest, REFUSED};
 use super::stream::{MessageStart, MessageWriter, ThinkingDisplay};
-use super::translate::{RequestIdentity, chat_prompt, reply_request};
+use super::translate::{chat_prompt, reply_request};
 use crate::error::{ErrorKind, RequestError};
+use crate::http::identity::RequestInfo;
 use crate::protocol::shared::Body;
 use crate::reply::{
     CallLimit, ChatPrompt, FinishReason, ReplyCall, ReplyEnded, ReplyPart, ReplyPrompt,
@@ -29,11 +30,11 @@ fn translated(fields: &Value) -> Result<ReplyRequest, RequestError> {
     for (name, value) in fields.as_object().unwrap() {
         request[name] = value.clone();
     }
-    let identity = RequestIdentity {
+    let info = RequestInfo {
         id: "req_1".to_owned(),
         salt: 7,
     };
-    reply_request(&read(&request)?, identity)
+    reply_request(&read(&request)?, &info)
 }
 
 fn chat(fields: &Value) -> ChatPrompt {
@@ -187,9 +188,9 @@ fn fields_of_sampling_reasoning_and_format_are_translated() {
     };
     assert_eq!(chat.reasoning.enabled, Some(true));
     assert_eq!(chat.reasoning.effort.as_deref(), Some("high"));
-    for (kind, enabled) in [("adaptive", true), ("disabled", false)] {
+    for (kind, enabled) in [("adaptive", None), ("disabled", Some(false))] {
         let prompt = self::chat(&json!({"thinking": {"type": kind}}));
-        assert_eq!(prompt.reasoning.enabled, Some(enabled));
+        assert_eq!(prompt.reasoning.enabled, enabled);
     }
 }
 

@@ -10,8 +10,9 @@ use super::request::{
     ToolParam,
 };
 use crate::error::RequestError;
+use crate::http::identity::RequestInfo;
 use crate::protocol::shared::{
-    SamplingRequest, TextOr, Turns, call_arguments, name_answers, whole_in,
+    SamplingRequest, TextOr, Turns, call_arguments, json_schema, name_answers, whole_in,
 };
 use crate::reply::{
     CallLimit, ChatMessage, ChatPrompt, MessageCall, ReasoningFields, ReplyPrompt, ReplyRequest,
@@ -24,22 +25,13 @@ use crate::scheduler::AtEnd;
 /// would share a prefix with an earlier one.
 const BILLING_HEADER: &str = "x-anthropic-billing-header:";
 
-/// The identity of a request.
-#[derive(Debug, Clone)]
-pub struct RequestIdentity {
-    /// The id of the HTTP request.
-    pub id: String,
-    /// Cached prefixes are shared only among requests with the same salt.
-    pub salt: u64,
-}
-
 /// Returns the request for a reply.
 ///
 /// # Errors
 /// Returns an error with the name of the field if a field is missing, wrong, or not supported.
 pub fn reply_request(
     request: &MessagesRequest,
-    identity: RequestIdentity,
+    info: &RequestInfo,
 ) -> Result<ReplyRequest, RequestError> {
     let Some(max_tokens) = whole_in("max_tokens", request.max_tokens, 1..=u32::MAX)? else {
         return Err(RequestError::invalid(
@@ -62,7 +54,7 @@ pub fn reply_request(
     };
 
     Ok(ReplyRequest {
-        request_id: identity.id,
+        request_id: info.id.clone(),
         prompt: ReplyPrompt::Chat(chat_prompt(request)?),
         count: 1,
         max_tokens: Some(max_tokens),
@@ -73,7 +65,7 @@ pub fn reply_request(
         logprobs: None,
         prompt_logprobs: None,
         adapter: None,
-        salt: identity.salt,
+        salt: info.salt,
     })
 }
 
@@ -364,7 +356,7 @@ fn tool_choice(
 /// default.
 fn reasoning(request: &MessagesRequest) -> Result<ReasoningFields, RequestError> {
     let enabled = match &request.thinking {
-        Some(thinking) => Some(is_enabled(thinking)?),
+        Some(thinking) => switch(thinking)?,
         None => None,
     };
     let config = request.output_config.as_ref();
@@ -374,10 +366,12 @@ fn reasoning(request: &MessagesRequest) -> Result<ReasoningFields, RequestError>
     })
 }
 
-fn is_enabled(thinking: &ThinkingParam) -> Result<bool, RequestError> {
+fn switch(thinking: &ThinkingParam) -> Result<Option<bool>, RequestError> {
     match &*thinking.kind {
-        "enabled" | "adaptive" => Ok(true),
-        "disabled" => Ok(false),
+        "enabled" => Ok(Some(true)),
+        // The model decides.
+        "adaptive" => Ok(None),
+        "disabled" => Ok(Some(false)),
         other => Err(RequestError::invalid(
             "thinking.type",
             format!("`thinking.type` is {other:?}: expected enabled, disabled or adaptive"),
@@ -394,7 +388,7 @@ fn grammar(path: &str, format: &OutputFormat) -> Result<GrammarText, RequestErro
         ));
     }
     match &format.schema {
-        Some(schema) => Ok(GrammarText::JsonSchema(schema.to_string())),
+        Some(schema) => json_schema(&format!("{path}.schema"), schema),
         None => Err(RequestError::invalid(
             format!("{path}.schema"),
             format!("`{path}.schema` is missing"),

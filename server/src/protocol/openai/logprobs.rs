@@ -44,7 +44,7 @@ pub struct TopLogprob {
 }
 
 /// Returns the log-probabilities of tokens in the shape of chats.
-pub(super) fn chat_logprobs(tokens: &[TokenText]) -> ChatLogprobs {
+pub fn chat_logprobs(tokens: &[TokenText]) -> ChatLogprobs {
     let content = tokens
         .iter()
         .map(|token| TokenLogprob {

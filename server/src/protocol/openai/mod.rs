@@ -28,7 +28,7 @@ pub use error::{ErrorBody, ErrorFields, error_body, error_response};
 pub use events::StreamWriter;
 pub use form::{Delivery, ResponseForm};
 pub use head::{ResponseHead, StreamState};
-pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob};
+pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob, chat_logprobs};
 pub use model_list::{ModelEntry, ModelList, ModelMeta};
 pub use usage::{CompletionTokens, PromptTokens, Timings, Usage};
 

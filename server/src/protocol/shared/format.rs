@@ -177,7 +177,10 @@ impl StructuredOutputs {
 }
 
 /// Returns the grammar of a JSON schema, which is an object, a boolean, or the text of one.
-fn json_schema(path: &str, schema: &Value) -> Result<GrammarText, RequestError> {
+///
+/// # Errors
+/// Returns an error that names `path` if the value is something else.
+pub fn json_schema(path: &str, schema: &Value) -> Result<GrammarText, RequestError> {
     match schema {
         Value::Object(_) | Value::Bool(_) => Ok(GrammarText::JsonSchema(schema.to_string())),
         Value::String(text) => Ok(GrammarText::JsonSchema(text.clone())),
@@ -188,7 +191,8 @@ fn json_schema(path: &str, schema: &Value) -> Result<GrammarText, RequestError> 
     }
 }
 
-fn any_object() -> GrammarText {
+/// Returns the grammar of a JSON object with any members.
+pub fn any_object() -> GrammarText {
     GrammarText::JsonSchema(r#"{"type": "object"}"#.to_owned())
 }
 

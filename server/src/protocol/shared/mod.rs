@@ -17,7 +17,9 @@ mod written;
 pub use crate::id::{random_id, random_salt, unix_seconds};
 pub use body::Body;
 pub use content::{Content, Joint, TextPart};
-pub use format::{FormatRequest, NamedSchema, ResponseFormat, StructuredOutputs};
+pub use format::{
+    FormatRequest, NamedSchema, ResponseFormat, StructuredOutputs, any_object, json_schema,
+};
 pub use history::{call_arguments, name_answers};
 pub use ranges::{number_in, whole_in};
 pub use refused::{Refused, Unless};

@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(read("[1, 2]"), Ok(TextOr::List(vec![1, 2])));
         assert_eq!(
             read("{}").unwrap_err(),
-            "invalid type: map, expected a string or a list at line 1 column 0"
+            "invalid type: map, expected a string or a list at line 1 column 2"
         );
     }
 }
