@@ -473,3 +473,58 @@ async fn models_are_listed_and_described() {
     assert_eq!(answer.status, 404);
     assert_eq!(answer.json()["error"]["type"], "not_found_error");
 }
+
+#[tokio::test]
+async fn a_format_is_compiled_before_the_reply_starts() {
+    let app = replying("\"42\"");
+    for format in [
+        json!({"response_format": {"type": "json_object", "schema": {"const": "42"}}}),
+        json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {"const": "42"}}}}),
+        json!({"json_schema": {"const": "42"}}),
+        json!({"regex": "\"[0-9]+\""}),
+        json!({"grammar": "start: \"\\\"42\\\"\""}),
+        json!({"guided_choice": ["\"42\"", "other"]}),
+    ] {
+        let answer = post(&app, "/v1/chat/completions", &conversation(format.clone())).await;
+        assert_eq!(answer.status, 200, "{format}: {}", answer.body);
+        let content = answer.json()["choices"][0]["message"]["content"].clone();
+        assert_eq!(content, "\"42\"", "{format}");
+    }
+
+    for format in [
+        json!({"response_format": {"type": "json_object", "schema": {"type": "hiccup"}}}),
+        json!({"response_format": {"type": "json_object", "schema": {"type": 123}}}),
+        json!({"json_schema": "{"}),
+        json!({"regex": "["}),
+        json!({"grammar": "start: unknown"}),
+    ] {
+        let answer = post(&app, "/v1/chat/completions", &conversation(format.clone())).await;
+        assert_eq!(answer.status, 400, "{format}: {}", answer.body);
+        assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
+    }
+}
+
+#[test]
+fn the_documentation_has_every_endpoint_and_resolves_its_references() {
+    let docs =
+        serde_json::to_value(warpwright_server::protocol::openai::surface().docs).expect("JSON");
+    for path in [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/models",
+        "/v1/models/{model}",
+    ] {
+        assert!(docs["paths"].get(path).is_some(), "{path}");
+    }
+    let text = docs.to_string();
+    let mut rest = &*text;
+    let mut count = 0;
+    while let Some((_, after)) = rest.split_once("\"#/components/schemas/") {
+        let (name, after) = after.split_once('"').expect("a reference ends");
+        assert!(docs["components"]["schemas"].get(name).is_some(), "{name}");
+        rest = after;
+        count += 1;
+    }
+    assert!(count > 20);
+}

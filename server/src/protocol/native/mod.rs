@@ -75,6 +75,7 @@ pub fn routes() -> Router<AppState> {
         .route("/slots", get(props::slots))
         .route("/slots/{id}", post(refused::slot_action))
         .route("/completion", post(completion::completion))
+        .route("/completions", post(completion::completion))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/embedding", post(embedding::embedding))

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::error::{ErrorBody, error_response};
 use crate::error::{ErrorKind, RequestError};
 use crate::http::state::AppState;
-use crate::models::ServedModel;
+use crate::models::{ListedModel, ModelState, ServedModel};
 
 /// The list of models.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -32,14 +32,41 @@ pub struct ModelEntry {
     pub id: String,
     /// `model`.
     pub object: &'static str,
-    /// The time of loading, in seconds since 1970.
+    /// The time of loading, in seconds since 1970, or 0 before it.
     pub created: u64,
     /// The owner.
     pub owned_by: &'static str,
-    /// The maximum number of tokens of a prompt and its reply (vLLM's name).
-    pub max_model_len: u32,
-    /// Facts about the model, with the names of llama.cpp.
-    pub meta: ModelMeta,
+    /// Whether the model is loaded (llama.cpp's form).
+    pub status: ModelStatus,
+    /// The maximum number of tokens of a prompt and its reply (vLLM's name), if the model is
+    /// loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_model_len: Option<u32>,
+    /// Facts about a loaded model, with the names of llama.cpp.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<ModelMeta>,
+}
+
+/// The state of a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ModelStatus {
+    /// `unloaded`, `loading` or `loaded`. A request that names an unloaded model loads it.
+    pub value: &'static str,
+    /// The copied share of the weights in percent, while the model is being loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u64>,
+    /// Whether the last attempt to load the model has failed.
+    pub failed: bool,
+}
+
+impl ModelStatus {
+    fn new(value: &'static str) -> ModelStatus {
+        ModelStatus {
+            value,
+            percent: None,
+            failed: false,
+        }
+    }
 }
 
 /// Facts about a model, with the names of llama.cpp.
@@ -59,23 +86,45 @@ pub struct ModelMeta {
     pub size: u64,
 }
 
-fn entry(model: &ServedModel) -> ModelEntry {
-    let facts = &model.description;
-    let ctx = model.scheduler.limits().ctx;
+fn entry(listed: &ListedModel) -> ModelEntry {
+    let (status, loaded) = match &listed.state {
+        ModelState::Unloaded => (ModelStatus::new("unloaded"), None),
+        ModelState::Loading { percent } => {
+            let status = ModelStatus {
+                percent: Some(*percent),
+                ..ModelStatus::new("loading")
+            };
+            (status, None)
+        }
+        ModelState::Loaded(model) => (ModelStatus::new("loaded"), Some(model)),
+        ModelState::Failed(_) => {
+            let status = ModelStatus {
+                failed: true,
+                ..ModelStatus::new("unloaded")
+            };
+            (status, None)
+        }
+    };
     ModelEntry {
-        id: model.name.clone(),
+        id: listed.name.clone(),
         object: "model",
-        created: model.created,
+        created: loaded.map_or(0, |model| model.created),
         owned_by: "warpwright",
-        max_model_len: ctx,
-        meta: ModelMeta {
-            n_vocab: facts.vocab,
-            n_ctx: ctx,
-            n_ctx_train: facts.trained_ctx,
-            n_embd: facts.hidden,
-            n_params: facts.parameters,
-            size: facts.bytes,
-        },
+        status,
+        max_model_len: loaded.map(|model| model.scheduler.limits().ctx),
+        meta: loaded.map(|model| meta(model)),
+    }
+}
+
+fn meta(model: &ServedModel) -> ModelMeta {
+    let facts = &model.description;
+    ModelMeta {
+        n_vocab: facts.vocab,
+        n_ctx: model.scheduler.limits().ctx,
+        n_ctx_train: facts.trained_ctx,
+        n_embd: facts.hidden,
+        n_params: facts.parameters,
+        size: facts.bytes,
     }
 }
 
@@ -87,15 +136,13 @@ fn entry(model: &ServedModel) -> ModelEntry {
     responses((status = 200, description = "The models", body = ModelList)),
 )]
 pub(super) async fn models(State(state): State<AppState>) -> Response {
-    match state.models.find(None).await {
-        Ok(model) => Json(ModelList {
-            object: "list",
-            data: vec![entry(&model)],
-            models: [],
-        })
-        .into_response(),
-        Err(error) => error_response(&error),
-    }
+    let listed = state.models.list();
+    Json(ModelList {
+        object: "list",
+        data: listed.iter().map(entry).collect(),
+        models: [],
+    })
+    .into_response()
 }
 
 /// Describes a model.
@@ -110,21 +157,20 @@ pub(super) async fn models(State(state): State<AppState>) -> Response {
     ),
 )]
 pub(super) async fn model(State(state): State<AppState>, Path(name): Path<String>) -> Response {
-    let found = match state.models.find(Some(&name)).await {
-        // A server of one model answers requests for every name, but has only this one.
-        Ok(model) if model.name == name => Ok(entry(&model)),
-        Ok(model) => Err(RequestError {
-            kind: ErrorKind::NotFound,
-            message: format!(
-                "there is no model \"{name}\": this server has \"{}\"",
-                model.name
-            ),
-            param: Some("model".to_owned()),
-        }),
-        Err(error) => Err(error),
-    };
-    match found {
-        Ok(entry) => Json(entry).into_response(),
-        Err(error) => error_response(&error),
+    let listed = state.models.list();
+    match listed.iter().find(|listed| listed.name == name) {
+        Some(listed) => Json(entry(listed)).into_response(),
+        None => {
+            let names: Vec<&str> = listed.iter().map(|listed| &*listed.name).collect();
+            let message = format!(
+                "there is no model \"{name}\": this server has {}",
+                names.join(", ")
+            );
+            error_response(&RequestError {
+                kind: ErrorKind::NotFound,
+                message,
+                param: Some("model".to_owned()),
+            })
+        }
     }
 }
