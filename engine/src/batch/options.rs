@@ -28,7 +28,7 @@ pub enum BatchRounding {
     /// Kernels with the same rounding in every step. The results of a sequence depend on its own
     /// tokens and on the [classes](crate::RowClass) in which they were processed, and on nothing
     /// else: neither on other sequences, nor on the parts in which its prompt was given, nor on the
-    /// prefixes that it shares.
+    /// prefixes that [`Batch::join_prompt`](crate::Batch::join_prompt) found.
     ///
     /// Items of several tokens count as [`RowClass::Prompt`](crate::RowClass::Prompt). A step with
     /// both classes takes two passes. The matmuls of prompts never split their columns, and those

@@ -64,6 +64,15 @@ pub struct Joined {
     pub cached: u32,
 }
 
+/// The origin of tokens that a step processes. In deterministic mode, kernels are selected by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TokenOrigin {
+    /// Tokens of a prompt, and tokens that are recomputed like a prompt.
+    Prompt,
+    /// One token that the model has chosen.
+    Model,
+}
+
 /// The results that a step returns for a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
@@ -98,6 +107,8 @@ pub struct StepWork<'a> {
     pub key: SequenceKey,
     /// The next tokens of the sequence, at least one.
     pub tokens: &'a [u32],
+    /// The origin of the tokens.
+    pub origin: TokenOrigin,
     /// The results to return.
     pub wanted: Wanted,
     /// The grammar of the next token, or `None`. The engine advances it by the chosen token.

@@ -3,14 +3,16 @@
 //! An [`Engine`] owns the weights and the cache of one model and steps sequences of tokens. One
 //! thread owns it, and it knows nothing of requests, texts or HTTP.
 
+mod batch;
 mod decoder;
 mod interface;
 mod log_softmax;
 pub mod scripted;
 
+pub use batch::BatchEngine;
 pub use decoder::DecoderEngine;
 pub use interface::{
     ChosenToken, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey, SequenceStart,
-    StepWork, Stepped, Wanted,
+    StepWork, Stepped, TokenOrigin, Wanted,
 };
 pub use scripted::ScriptedEngine;

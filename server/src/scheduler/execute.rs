@@ -51,6 +51,7 @@ pub(super) fn execute(
         work.push(StepWork {
             key: sequence.key,
             tokens: &request.tokens[sequence.processed..end],
+            origin: row.origin,
             wanted: row.wanted,
             matcher,
         });

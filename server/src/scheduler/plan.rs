@@ -6,7 +6,7 @@
 
 use super::options::SchedulerOptions;
 use super::sequence::{Recompute, RunningSequence, SequencePhase};
-use crate::engine::{EngineLimits, PageCounts, Wanted};
+use crate::engine::{EngineLimits, PageCounts, TokenOrigin, Wanted};
 
 /// The work of the next step.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub(super) struct PlannedRow {
     pub(super) index: usize,
     /// The number of tokens to process.
     pub(super) tokens: usize,
+    pub(super) origin: TokenOrigin,
     pub(super) wanted: Wanted,
 }
 
@@ -180,6 +181,7 @@ fn token_rows(input: &PlanInput<'_>, mut tokens: Vec<usize>, most: usize) -> Vec
     let row = |index: usize| PlannedRow {
         index,
         tokens: 1,
+        origin: TokenOrigin::Model,
         wanted: if input.running[index].pending() == 1 {
             Wanted::Next
         } else {
@@ -206,6 +208,7 @@ fn chunk_row(index: usize, sequence: &RunningSequence, tokens: usize) -> Planned
     PlannedRow {
         index,
         tokens,
+        origin: TokenOrigin::Prompt,
         wanted,
     }
 }

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::{Decoder, Launch, Options, Sampling};
+use warpwright_engine::{BatchOptions, Decoder, Launch, Options, Sampling};
 use warpwright_model::Model;
-use warpwright_server::engine::DecoderEngine;
-use warpwright_server::scheduler::{EndReason, Scheduler, SchedulerOptions};
+use warpwright_server::engine::{BatchEngine, DecoderEngine};
+use warpwright_server::scheduler::{AtEnd, EndReason, Scheduler, SchedulerOptions};
 
 use crate::scheduler::{block_on, collect, generate, request};
 
@@ -111,7 +111,7 @@ fn a_decoder_engine_samples_and_fills_the_context() {
             ..Sampling::default()
         };
         sampled.max_tokens = Some(CTX);
-        sampled.at_end = warpwright_server::scheduler::AtEnd::Ignore;
+        sampled.at_end = AtEnd::Ignore;
         sampled
     };
     let first = generate(&scheduler, sampled());
@@ -121,4 +121,78 @@ fn a_decoder_engine_samples_and_fills_the_context() {
     assert_eq!(first.tokens, second.tokens);
     assert_eq!(first.tokens.len() + prompt.len(), CTX as usize);
     assert_eq!(first.end, Some(EndReason::Context));
+}
+
+/// Returns a scheduler of two sequences, whose cache has three pages of 64 positions.
+fn batch_scheduler() -> Scheduler {
+    let options = BatchOptions {
+        positions: 3 * 64,
+        tokens: 64,
+        steps_per_launch: 2,
+        ..BatchOptions::new(2, BATCH_CTX)
+    };
+    let engine = BatchEngine::load(&emulator(), &small_model(), options, |_| ());
+    let engine = Box::new(engine.expect("it loads"));
+    let options = SchedulerOptions {
+        tokens_per_step: 16,
+        steps_per_launch: 3,
+        ..SchedulerOptions::default()
+    };
+    Scheduler::start(engine, options)
+}
+
+const BATCH_CTX: u32 = 80;
+
+#[test]
+fn a_batch_engine_generates_the_texts_of_a_decoder() {
+    let prompts = ["The borrow checker", "A slice is a view"].map(prompt);
+    let scheduler = batch_scheduler();
+    let submit = |prompt: &Vec<u32>| {
+        let mut limited = request(prompt);
+        limited.max_tokens = Some(4);
+        limited.sampling.logprobs = 2;
+        limited.prompt_logprobs = Some(3);
+        scheduler.submit(limited).expect("it is accepted")
+    };
+    let generations: Vec<_> = prompts.iter().map(submit).collect();
+    let vectors = block_on(scheduler.embed(vec![vec![9, 8], vec![9], vec![9, 8]]));
+    for (generation, prompt) in generations.into_iter().zip(&prompts) {
+        let got = collect(generation);
+        assert_eq!(got.failure, None);
+        assert_eq!(got.tokens, reference(prompt, 4));
+        assert_eq!(got.probabilities, 4);
+        assert_eq!(got.scored, Some(prompt.len() - 1));
+    }
+    let vectors = vectors.expect("the batch has embeddings");
+    assert_eq!(vectors[0], vectors[2]);
+    assert_ne!(vectors[0], vectors[1]);
+    assert_eq!(scheduler.status().pages.used, 0);
+}
+
+#[test]
+fn a_batch_engine_evicts_sequences_and_reuses_pages() {
+    let scheduler = batch_scheduler();
+    let prompts = [5, 6].map(|first| {
+        let rest = (0..61).map(|at| 300 + at * 7 % 90);
+        [first].into_iter().chain(rest).collect::<Vec<u32>>()
+    });
+    let submit = |prompt: &[u32]| {
+        let mut limited = request(prompt);
+        limited.at_end = AtEnd::Ignore;
+        limited.max_tokens = Some(5);
+        scheduler.submit(limited).expect("it is accepted")
+    };
+
+    // Each takes a second page while it generates, and there are three.
+    let together = prompts.each_ref().map(|prompt| submit(prompt));
+    let [first, second] = together.map(collect);
+    assert_eq!((first.failure, second.failure), (None, None));
+    assert_eq!(scheduler.status().evicted, 1);
+
+    let again = collect(submit(&prompts[0]));
+    assert_eq!(again.tokens, first.tokens);
+    assert!(again.cached > Some(0));
+    let again = collect(submit(&prompts[1]));
+    assert_eq!(again.tokens, second.tokens);
+    assert_eq!(scheduler.status().pages.used, 0);
 }

@@ -427,3 +427,69 @@ fn a_long_prompt_does_not_stall_other_sequences() {
         assert!(longest_wait(&log) <= most, "{:?}", log.records());
     }
 }
+
+/// Returns a random number below `most`.
+fn random(state: &mut u64, most: u64) -> u64 {
+    *state = state
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % most
+}
+
+/// Submits random requests and drops some of them early.
+fn submit_randomly(scheduler: &Scheduler, seed: u64) {
+    let mut state = seed;
+    for _ in 0..60 {
+        let count = random(&mut state, 40) as u32;
+        let len = 1 + random(&mut state, 60) as usize;
+        let mut prompt = vec![500 + seed as u32; len];
+        prompt[0] = count;
+        let mut generation = match scheduler.submit(request(&prompt)) {
+            Ok(generation) => generation,
+            Err(SubmitError::QueueFull { .. }) => {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        if random(&mut state, 4) == 0 {
+            // It is dropped while it waits, starts or runs.
+            for _ in 0..random(&mut state, 4) {
+                generation.events.blocking_recv();
+            }
+            continue;
+        }
+        let got = collect(generation);
+        assert_eq!(got.tokens, counted(count));
+        assert_eq!(got.end, Some(EndReason::Stop));
+    }
+}
+
+#[test]
+fn many_threads_share_a_scheduler() {
+    for exact_chunk in [None, Some(8)] {
+        let engine = engine(EngineLimits {
+            pages: 30,
+            ..limits()
+        })
+        .with_prefix_reuse(PrefixReuse::Pages);
+        let options = SchedulerOptions {
+            queue: 3,
+            exact_chunk,
+            ..SchedulerOptions::default()
+        };
+        let scheduler = Scheduler::start(Box::new(engine), options);
+        std::thread::scope(|scope| {
+            for seed in 0..8 {
+                let scheduler = scheduler.clone();
+                scope.spawn(move || submit_randomly(&scheduler, seed));
+            }
+        });
+        // The last requests may have been dropped.
+        block_on(scheduler.shut_down(Duration::from_secs(60)));
+        let status = scheduler.status();
+        assert_eq!((status.sequences.len(), status.waiting), (0, 0));
+        assert_eq!(status.pages.used, 0);
+        assert_eq!(status.lost, None);
+    }
+}

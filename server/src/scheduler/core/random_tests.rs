@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 use warpwright_engine::Sampling;
 
-use super::{SchedulerCore, TurnResult};
+use super::state::{SchedulerCore, TurnResult};
 use crate::engine::EngineLimits;
 use crate::engine::scripted::{PlannedFailure, PrefixReuse, ScriptedEngine, StepLog};
 use crate::scheduler::check::{check_request, usable_ctx};

@@ -7,39 +7,39 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::{Duration, Instant};
 
-use super::embedding::EmbeddingJob;
-use super::execute::{StepResults, execute};
-use super::metrics;
-use super::options::SchedulerOptions;
-use super::outbox::Outbox;
-use super::plan::{LatestRows, PlanInput, PlannedRow, StepPlan, plan};
-use super::request::{EndReason, GenerationError, SubmitError};
-use super::retry::EndRate;
-use super::sequence::{RunningSequence, SequencePhase, ServedRequest};
-use super::status::{SchedulerStatus, SequenceStatus};
+use super::super::embedding::EmbeddingJob;
+use super::super::execute::{StepResults, execute};
+use super::super::metrics;
+use super::super::options::SchedulerOptions;
+use super::super::outbox::Outbox;
+use super::super::plan::{LatestRows, PlanInput, PlannedRow, StepPlan, plan};
+use super::super::request::{EndReason, GenerationError, SubmitError};
+use super::super::retry::EndRate;
+use super::super::sequence::{RunningSequence, ServedRequest};
+use super::super::status::{SchedulerStatus, SequenceStatus};
 use crate::engine::{
     ChosenToken, Engine, EngineError, EngineLimits, Joined, SequenceKey, SequenceStart, Stepped,
-    Wanted,
+    TokenOrigin, Wanted,
 };
 
 /// The state of a scheduler.
-pub(super) struct SchedulerCore {
+pub(in crate::scheduler) struct SchedulerCore {
     engine: Box<dyn Engine>,
     limits: EngineLimits,
     options: SchedulerOptions,
     /// The sequences in the engine, the oldest request first.
-    running: Vec<RunningSequence>,
+    pub(super) running: Vec<RunningSequence>,
     /// The requests without a slot, the oldest first.
-    waiting: VecDeque<ServedRequest>,
+    pub(super) waiting: VecDeque<ServedRequest>,
     embeddings: VecDeque<EmbeddingJob>,
     /// The first waiting request, if it did not fit into the cache when this many pages were
     /// available.
     blocked: Option<BlockedRequest>,
     latest: LatestRows,
-    steps: u64,
+    pub(super) steps: u64,
     counts: SchedulerCounts,
     rate: EndRate,
-    pub(super) outbox: Outbox,
+    pub(in crate::scheduler) outbox: Outbox,
 }
 
 /// A request that waits for pages.
@@ -65,7 +65,7 @@ struct SchedulerCounts {
 
 /// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TurnResult {
+pub(in crate::scheduler) enum TurnResult {
     /// There is nothing to do.
     Idle,
     /// There may be more to do.
@@ -74,11 +74,14 @@ pub(super) enum TurnResult {
 
 /// The device has failed, for this reason.
 #[derive(Debug)]
-pub(super) struct DeviceLost(pub(super) String);
+pub(in crate::scheduler) struct DeviceLost(pub(in crate::scheduler) String);
 
 impl SchedulerCore {
     /// Returns a scheduler without requests.
-    pub(super) fn new(engine: Box<dyn Engine>, options: SchedulerOptions) -> SchedulerCore {
+    pub(in crate::scheduler) fn new(
+        engine: Box<dyn Engine>,
+        options: SchedulerOptions,
+    ) -> SchedulerCore {
         let limits = engine.limits();
         SchedulerCore {
             engine,
@@ -102,28 +105,28 @@ impl SchedulerCore {
     }
 
     /// Puts a request at the end of the queue.
-    pub(super) fn accept(&mut self, request: ServedRequest) {
+    pub(in crate::scheduler) fn accept(&mut self, request: ServedRequest) {
         self.counts.accepted += 1;
         self.waiting.push_back(request);
     }
 
     /// Queues texts whose embeddings are wanted.
-    pub(super) fn accept_embedding(&mut self, job: EmbeddingJob) {
+    pub(in crate::scheduler) fn accept_embedding(&mut self, job: EmbeddingJob) {
         self.embeddings.push_back(job);
     }
 
     /// Returns the number of requests that wait or run.
-    pub(super) fn load(&self) -> usize {
+    pub(in crate::scheduler) fn load(&self) -> usize {
         self.running.len() + self.waiting.len() + self.embeddings.len()
     }
 
     /// Returns a number that changes when a sequence joins or leaves, or a request waits.
-    pub(super) fn changes(&self) -> u64 {
+    pub(in crate::scheduler) fn changes(&self) -> u64 {
         self.counts.accepted + self.counts.started + self.counts.ended + self.counts.evicted
     }
 
     /// Returns an estimate of the time until a request ends.
-    pub(super) fn retry_after(&self, now: Instant) -> Duration {
+    pub(in crate::scheduler) fn retry_after(&self, now: Instant) -> Duration {
         self.rate.interval(now)
     }
 
@@ -131,7 +134,7 @@ impl SchedulerCore {
     ///
     /// # Errors
     /// Returns the reason if the device is lost.
-    pub(super) fn turn(&mut self) -> Result<TurnResult, DeviceLost> {
+    pub(in crate::scheduler) fn turn(&mut self) -> Result<TurnResult, DeviceLost> {
         self.remove_cancelled();
         let embedded = self.embed()?;
         self.admit()?;
@@ -182,7 +185,7 @@ impl SchedulerCore {
     }
 
     /// Ends all requests for this reason.
-    pub(super) fn end_all(&mut self, reason: EndReason) {
+    pub(in crate::scheduler) fn end_all(&mut self, reason: EndReason) {
         let now = Instant::now();
         for sequence in mem::take(&mut self.running) {
             self.engine.leave(sequence.key);
@@ -199,7 +202,7 @@ impl SchedulerCore {
     }
 
     /// Fails all requests, because the device is lost. The engine is not used any more.
-    pub(super) fn lose(&mut self, reason: &str) {
+    pub(in crate::scheduler) fn lose(&mut self, reason: &str) {
         let error = GenerationError::Lost(reason.to_owned());
         let running = mem::take(&mut self.running).into_iter();
         let running = running.map(|sequence| sequence.request);
@@ -213,7 +216,7 @@ impl SchedulerCore {
     }
 
     /// Returns the state to show after the device was lost. The engine is not asked.
-    pub(super) fn lost_status(&self, reason: &str) -> SchedulerStatus {
+    pub(in crate::scheduler) fn lost_status(&self, reason: &str) -> SchedulerStatus {
         SchedulerStatus {
             lost: Some(reason.to_owned()),
             ..self.counted()
@@ -221,7 +224,7 @@ impl SchedulerCore {
     }
 
     /// Returns the state to show.
-    pub(super) fn status(&self) -> SchedulerStatus {
+    pub(in crate::scheduler) fn status(&self) -> SchedulerStatus {
         let sequence = |sequence: &RunningSequence| SequenceStatus {
             request_id: sequence.request.request_id.clone(),
             prompt: sequence.request.prompt as u32,
@@ -484,6 +487,7 @@ impl SchedulerCore {
                 .map(|index| PlannedRow {
                     index,
                     tokens: 1,
+                    origin: TokenOrigin::Model,
                     wanted: Wanted::Next,
                 })
                 .collect(),
@@ -525,7 +529,7 @@ impl SchedulerCore {
                     results.len(),
                     "one result per sequence of a step"
                 );
-                self.latest = self.rows_kind(rows);
+                self.latest = Self::rows_kind(rows);
                 for (row, stepped) in rows.iter().zip(results) {
                     if let Some(reason) = self.apply_row(row, stepped, now) {
                         ended.push((row.index, reason));
@@ -561,10 +565,8 @@ impl SchedulerCore {
     }
 
     /// Returns whether a step processed prompts or tokens. A step of both counts as one of prompts.
-    fn rows_kind(&self, rows: &[PlannedRow]) -> LatestRows {
-        let recompute = self.options.recompute();
-        let is_prompt =
-            |row: &PlannedRow| self.running[row.index].phase(recompute) == SequencePhase::Prompt;
+    fn rows_kind(rows: &[PlannedRow]) -> LatestRows {
+        let is_prompt = |row: &PlannedRow| row.origin == TokenOrigin::Prompt;
         if rows.iter().any(is_prompt) {
             LatestRows::Prompts
         } else {
@@ -609,6 +611,3 @@ impl SchedulerCore {
         ended
     }
 }
-
-#[cfg(test)]
-mod random_tests;

@@ -1,0 +1,273 @@
+//! An engine over a batch, for many sequences at a time.
+
+use std::collections::BTreeMap;
+
+use warpwright_driver::Context;
+use warpwright_engine::{
+    Batch, BatchItem, BatchOptions, BatchWanted, Error, PrefixScope, RowClass, SequenceId,
+    TokenChoice,
+};
+use warpwright_model::Model;
+
+use super::interface::{
+    ChosenToken, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey, SequenceStart,
+    StepWork, Stepped, TokenOrigin, Wanted,
+};
+
+/// The number of positions per page of a batch.
+const PAGE: u32 = 64;
+
+/// The maximum number of best log-probabilities per token.
+const LOGPROBS: u32 = 20;
+
+/// An engine over a [`Batch`].
+pub struct BatchEngine {
+    batch: Batch,
+    limits: EngineLimits,
+    stop: Vec<u32>,
+    joined: u64,
+    sequences: BTreeMap<SequenceKey, BatchSequence>,
+    lost: Option<String>,
+}
+
+/// A sequence of a [`BatchEngine`].
+struct BatchSequence {
+    id: SequenceId,
+    /// The number of best log-probabilities per token.
+    logprobs: u32,
+}
+
+impl BatchEngine {
+    /// Uploads the weights of `model` and returns an engine without sequences. The options need not
+    /// allow sampling.
+    ///
+    /// `progress` is called from other threads with the number of bytes copied so far.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Batch::new`].
+    pub fn load(
+        context: &Context,
+        model: &Model,
+        options: BatchOptions,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<BatchEngine, Error> {
+        let options = BatchOptions {
+            choice: TokenChoice::Constrained { logprobs: LOGPROBS },
+            ..options
+        };
+        let batch = Batch::new(context, model, options, progress)?;
+        let (_, pages) = batch.free_pages();
+        Ok(BatchEngine {
+            batch,
+            limits: EngineLimits {
+                sequences: options.sequences,
+                ctx: options.ctx,
+                tokens_per_step: options.tokens,
+                pages,
+                page_len: PAGE,
+                vocab: model.outline.config.vocab,
+                logprobs: LOGPROBS,
+            },
+            stop: model.outline.stop.clone(),
+            joined: 0,
+            sequences: BTreeMap::new(),
+            lost: None,
+        })
+    }
+
+    /// Returns the batch.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    fn check_lost(&self) -> Result<(), EngineError> {
+        match &self.lost {
+            Some(reason) => Err(EngineError::Lost(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Translates an error of the batch.
+    fn failed(&mut self, error: &Error) -> EngineError {
+        match error {
+            Error::Driver(_) => {
+                let reason = error.to_string();
+                self.lost = Some(reason.clone());
+                EngineError::Lost(reason)
+            }
+            Error::NoPages { needed, free, .. } => EngineError::NoPages {
+                needed: *needed,
+                free: *free,
+            },
+            Error::InSequence { sequence, error } => {
+                let found = self
+                    .sequences
+                    .iter()
+                    .find(|(_, found)| found.id == *sequence);
+                match found {
+                    Some((key, _)) => EngineError::Sequence {
+                        key: *key,
+                        reason: error.to_string(),
+                    },
+                    None => EngineError::Unsupported(error.to_string()),
+                }
+            }
+            _ => EngineError::Unsupported(error.to_string()),
+        }
+    }
+
+    fn sequence(&self, key: SequenceKey) -> &BatchSequence {
+        self.sequences
+            .get(&key)
+            .expect("work names joined sequences")
+    }
+
+    /// Returns the number of processed tokens of a sequence.
+    fn len(&self, key: SequenceKey) -> Result<u32, Error> {
+        Ok(self.batch.tokens(self.sequence(key).id)?.len() as u32)
+    }
+
+    /// Returns a token that was chosen after a position, with its log-probabilities if they are
+    /// wanted.
+    fn chosen(&self, key: SequenceKey, token: u32, position: u32) -> Result<ChosenToken, Error> {
+        let BatchSequence { id, logprobs } = self.sequence(key);
+        let probabilities = if *logprobs > 0 {
+            self.batch.log_probabilities(*id, position)?
+        } else {
+            None
+        };
+        Ok(ChosenToken {
+            token,
+            probabilities,
+        })
+    }
+
+    fn step_items(&mut self, work: &mut [StepWork<'_>]) -> Result<Vec<Stepped>, Error> {
+        let items = work.iter_mut().map(|work| BatchItem {
+            sequence: self.sequences[&work.key].id,
+            tokens: work.tokens,
+            class: match work.origin {
+                TokenOrigin::Prompt => RowClass::Prompt,
+                TokenOrigin::Model => RowClass::Decode,
+            },
+            wanted: match work.wanted {
+                Wanted::Nothing => BatchWanted::Nothing,
+                Wanted::Next => BatchWanted::Next,
+                Wanted::Scored { best, following } => BatchWanted::Scored { best, following },
+            },
+            matcher: work.matcher.as_deref_mut(),
+        });
+        let mut items: Vec<BatchItem<'_>> = items.collect();
+        let results = self.batch.step_items(&mut items)?;
+
+        let mut stepped = vec![];
+        for (work, result) in work.iter().zip(results) {
+            let next = match result.next {
+                Some(token) => Some(self.chosen(work.key, token, self.len(work.key)? - 1)?),
+                None => None,
+            };
+            stepped.push(Stepped {
+                next,
+                scored: result.scored,
+            });
+        }
+        Ok(stepped)
+    }
+
+    fn decode_steps(
+        &mut self,
+        work: &[(SequenceKey, u32)],
+        steps: u32,
+    ) -> Result<Vec<Vec<ChosenToken>>, Error> {
+        let mut firsts = vec![];
+        let mut given = vec![];
+        for (key, token) in work {
+            firsts.push(self.len(*key)?);
+            given.push((self.sequence(*key).id, *token));
+        }
+        let made = self.batch.decode(&given, steps)?;
+        let mut results = vec![];
+        for (((key, _), first), tokens) in work.iter().zip(firsts).zip(made) {
+            let chosen = (first..)
+                .zip(tokens)
+                .map(|(position, token)| self.chosen(*key, token, position));
+            results.push(chosen.collect::<Result<_, Error>>()?);
+        }
+        Ok(results)
+    }
+
+    fn join_batch(&mut self, start: &SequenceStart<'_>) -> Result<(SequenceId, u32), Error> {
+        let scope = PrefixScope::salted(start.salt);
+        let (id, cached) = self.batch.join_prompt(start.prompt, scope)?;
+        let set = self.batch.set_sampling(id, start.sampling);
+        if let Err(error) = set {
+            self.batch.leave(id)?;
+            return Err(error);
+        }
+        Ok((id, cached))
+    }
+}
+
+impl Engine for BatchEngine {
+    fn limits(&self) -> EngineLimits {
+        self.limits
+    }
+
+    fn stop(&self) -> &[u32] {
+        &self.stop
+    }
+
+    fn pages(&self) -> PageCounts {
+        let pages = self.batch.page_counts();
+        PageCounts {
+            used: pages.used,
+            kept: pages.kept,
+            free: pages.free,
+        }
+    }
+
+    fn join(&mut self, start: &SequenceStart<'_>) -> Result<Joined, EngineError> {
+        self.check_lost()?;
+        if let Some(name) = start.adapter {
+            let reason = format!("no adapter with the name {name} is loaded");
+            return Err(EngineError::Unsupported(reason));
+        }
+        let joined = self.join_batch(start);
+        let (id, cached) = joined.map_err(|error| self.failed(&error))?;
+        let key = SequenceKey(self.joined);
+        self.joined += 1;
+        let logprobs = start.sampling.logprobs;
+        self.sequences.insert(key, BatchSequence { id, logprobs });
+        Ok(Joined { key, cached })
+    }
+
+    fn leave(&mut self, key: SequenceKey) {
+        let sequence = self.sequences.remove(&key);
+        let sequence = sequence.expect("only joined sequences leave");
+        let left = self.batch.leave(sequence.id);
+        left.expect("the batch has the sequences of the engine");
+    }
+
+    fn step(&mut self, work: &mut [StepWork<'_>]) -> Result<Vec<Stepped>, EngineError> {
+        self.check_lost()?;
+        let stepped = self.step_items(work);
+        stepped.map_err(|error| self.failed(&error))
+    }
+
+    fn decode(
+        &mut self,
+        work: &[(SequenceKey, u32)],
+        steps: u32,
+    ) -> Result<Vec<Vec<ChosenToken>>, EngineError> {
+        self.check_lost()?;
+        let decoded = self.decode_steps(work, steps);
+        decoded.map_err(|error| self.failed(&error))
+    }
+
+    fn embed(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, EngineError> {
+        self.check_lost()?;
+        let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
+        let vectors = self.batch.embed(&texts);
+        vectors.map_err(|error| self.failed(&error))
+    }
+}
