@@ -342,7 +342,34 @@ fn saved_pages_change_no_bit() {
     let wrong = warm(&mut restarted().0, &first, scope);
     assert_eq!(wrong, (wanted.clone(), 0));
 
-    // Another model with the same sizes, and another rotation.
+    // A file that cannot be written: the others stay as they are, and nothing half is left.
+    let blocked = &ignored[0].path;
+    std::fs::create_dir_all(blocked.join("of another program")).unwrap();
+    let names = saved(&folder);
+    let error = batch_four.save_kept(&folder).unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("cannot write {}: ", blocked.display())),
+        "{error}"
+    );
+    let partial = blocked.with_extension("partial");
+    assert!(saved(&folder).len() >= names.len() && !partial.exists());
+    let loadable = batch_four.load_kept(&folder).unwrap();
+    assert!(
+        loadable
+            .ignored
+            .iter()
+            .any(|file| file.path == *blocked && file.reason == "it is no file")
+    );
+    std::fs::remove_dir_all(blocked).unwrap();
+    batch_four.save_kept(&folder).unwrap();
+    assert!(blocked.is_file());
+    assert_eq!(
+        warm(&mut restarted().0, &first, scope),
+        (wanted.clone(), 128)
+    );
+    assert_eq!(saved(&folder).len(), 4);
+
+    // Another model with the same sizes.
     let mut file = std::fs::read(scratch("batch-prefix-saved.gguf")).unwrap();
     let last = file.len() - 1;
     file[last] ^= 1;
@@ -351,7 +378,7 @@ fn saved_pages_change_no_bit() {
     let changed = Model::open(&path).unwrap();
     let other = PageFolder::open(&parent, &changed, 1 << 30).unwrap();
     let loadable = batch_four.load_kept(&other).unwrap();
-    assert_eq!((loadable.pages, loadable.ignored.len()), (0, 3));
+    assert_eq!((loadable.pages, loadable.ignored.len()), (0, 4));
     assert!(
         loadable.ignored[0].reason.starts_with("model is "),
         "{loadable:?}"
