@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use warpwright_driver::Context;
 use warpwright_engine::{
-    Batch, BatchItem, BatchOptions, BatchWanted, Error, PrefixScope, RowClass, SequenceId,
-    TokenChoice,
+    Batch, BatchItem, BatchOptions, BatchWanted, Error, LoadablePages, PageFolder, PrefixScope,
+    RowClass, SequenceId, TokenChoice,
 };
 use warpwright_model::Model;
 
@@ -27,6 +27,8 @@ pub struct BatchEngine {
     stop: Vec<u32>,
     joined: u64,
     sequences: BTreeMap<SequenceKey, BatchSequence>,
+    /// The folder in which pages are saved.
+    folder: Option<PageFolder>,
     lost: Option<String>,
 }
 
@@ -71,8 +73,20 @@ impl BatchEngine {
             stop: model.outline.stop.clone(),
             joined: 0,
             sequences: BTreeMap::new(),
+            folder: None,
             lost: None,
         })
+    }
+
+    /// Makes the saved pages of a folder available to prompts, and saves pages there when the server
+    /// shuts down. Returns the available pages.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Batch::load_kept`].
+    pub fn keep_pages_in(&mut self, folder: PageFolder) -> Result<LoadablePages, Error> {
+        let loadable = self.batch.load_kept(&folder)?;
+        self.folder = Some(folder);
+        Ok(loadable)
     }
 
     /// Returns the batch.
@@ -199,6 +213,9 @@ impl BatchEngine {
     fn join_batch(&mut self, start: &SequenceStart<'_>) -> Result<(SequenceId, u32), Error> {
         let scope = PrefixScope::salted(start.salt);
         let (id, cached) = self.batch.join_prompt(start.prompt, scope)?;
+        for file in self.batch.take_ignored_files() {
+            tracing::warn!(file = %file.path.display(), "a saved page is ignored: {}", file.reason);
+        }
         let set = self.batch.set_sampling(id, start.sampling);
         if let Err(error) = set {
             self.batch.leave(id)?;
@@ -269,5 +286,15 @@ impl Engine for BatchEngine {
         let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
         let vectors = self.batch.embed(&texts);
         vectors.map_err(|error| self.failed(&error))
+    }
+
+    fn save(&mut self) -> Result<(), String> {
+        let Some(folder) = &self.folder else {
+            return Ok(());
+        };
+        let saved = self.batch.save_kept(folder);
+        let saved = saved.map_err(|error| format!("the pages are not saved: {error}"))?;
+        tracing::info!(?saved, folder = %folder.path().display(), "saved the pages of prompts");
+        Ok(())
     }
 }

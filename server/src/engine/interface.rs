@@ -215,4 +215,13 @@ pub trait Engine: Send {
     /// # Errors
     /// Returns [`EngineError::Unsupported`] if the engine cannot compute embeddings.
     fn embed(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, EngineError>;
+
+    /// Saves what outlives the process, such as pages for prompts after a restart. It is called
+    /// once, without sequences, before the engine is dropped by a server that shuts down.
+    ///
+    /// # Errors
+    /// Returns the reason as a sentence if something is not saved.
+    fn save(&mut self) -> Result<(), String> {
+        Ok(())
+    }
 }

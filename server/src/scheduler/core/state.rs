@@ -201,6 +201,13 @@ impl SchedulerCore {
         }
     }
 
+    /// Saves what outlives the process, after all requests have ended.
+    pub(in crate::scheduler) fn save(&mut self) {
+        if let Err(reason) = self.engine.save() {
+            tracing::error!(reason, "the engine could not save its state");
+        }
+    }
+
     /// Fails all requests, because the device is lost. The engine is not used any more.
     pub(in crate::scheduler) fn lose(&mut self, reason: &str) {
         let error = GenerationError::Lost(reason.to_owned());

@@ -70,6 +70,7 @@ impl ThreadLoop<'_> {
                     if over || core.load() == 0 {
                         core.end_all(EndReason::Shutdown);
                         self.publish(core);
+                        core.save();
                         return Ok(());
                     }
                 }
