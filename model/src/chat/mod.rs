@@ -11,6 +11,7 @@ mod bounded;
 mod calls;
 mod jinja;
 mod renderer;
+mod reply_grammar;
 mod source;
 mod template;
 mod value;
@@ -18,6 +19,7 @@ mod value;
 pub use calls::{ArgumentsForm, CallStream, ReplyEnd, ReplyPart, ToolCall, Tools};
 pub use jiff::civil::Date;
 pub use renderer::{Conversation, Rendered, Then};
+pub use reply_grammar::{AnswerForm, CallCount, CallForms, ReplyForms, ReplyFrame};
 pub use template::{ChatTemplate, today};
 pub use value::{Serde, Value};
 

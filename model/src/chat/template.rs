@@ -8,6 +8,8 @@ use jiff::tz::TimeZone;
 
 use super::calls::{self, ArgumentsForm, CallFormats, CallStream, ForeignText, Tools};
 use super::renderer::{Conversation, Rendered, Renderer, Then};
+use super::reply_grammar::{self, ReplyForms, ReplyFrame};
+use crate::tokenizer::codec::Tokenizer;
 
 /// A model's chat template.
 #[derive(Debug, Clone)]
@@ -149,6 +151,20 @@ impl ChatTemplate {
     /// reads, because it may mark a thought, or a call if there are tools.
     pub fn shows_in_reply(&self, tools: Option<&Tools>, spelling: &str) -> bool {
         self.formats().has_thought_token(spelling) || tools.is_some() && self.shows_token(spelling)
+    }
+
+    /// Returns the grammar of a reply to a prompt around the grammar of its answer: thoughts may come
+    /// first, and calls may be allowed. Returns `None` if calls cannot be forced in the format of
+    /// the template.
+    ///
+    /// [`GrammarCompiler::compile_framed`](crate::GrammarCompiler::compile_framed) compiles it.
+    pub fn frame(
+        &self,
+        prompt: &str,
+        forms: &ReplyForms<'_>,
+        tokenizer: &Tokenizer,
+    ) -> Option<ReplyFrame> {
+        reply_grammar::frame(self.formats(), &self.source, prompt, forms, tokenizer)
     }
 
     /// Returns true if the text of a conversation depends on its tools.

@@ -159,6 +159,49 @@ impl GrammarCompiler {
     }
 }
 
+impl GrammarCompiler {
+    /// Compiles a grammar in Lark's notation, in which `@answer` is another grammar. A text that is
+    /// `None` is not used.
+    ///
+    /// # Errors
+    /// Returns the errors of [`compile`](Self::compile) for either of them.
+    pub fn compile_framed(
+        &self,
+        frame: &str,
+        text: Option<&GrammarText>,
+    ) -> Result<Grammar, Error> {
+        // The checks of a grammar report places in it, so it is compiled alone first.
+        let mut warnings = vec![];
+        if let Some(text) = text {
+            warnings = self.compile(text)?.warnings;
+        }
+
+        let outer = GrammarText::Lark(frame.to_owned());
+        let fault = |fault| error_of(outer.name(), fault);
+        let mut grammars = lark(frame).map_err(fault)?;
+        if let Some(text) = text {
+            for mut inner in source(text).map_err(fault)?.grammars {
+                inner.name = Some("answer".to_owned());
+                grammars.grammars.push(inner);
+            }
+        }
+
+        let parser = self.factory.create_parser(grammars);
+        let mut parser = parser.map_err(|error| fault(outer.fault(&format!("{error:#}"))))?;
+        self.tokens.serve(&mut parser, self.factory.limits());
+        let start = llguidance::Matcher::new(Ok(parser));
+        if let Some(said) = problem_of(start.clone()) {
+            return Err(fault(outer.fault(&said)));
+        }
+
+        Ok(Grammar {
+            start,
+            vocab: self.vocab,
+            warnings,
+        })
+    }
+}
+
 impl Grammar {
     /// Returns a matcher at the start of a text.
     ///
@@ -221,7 +264,7 @@ fn problem_of(mut start: llguidance::Matcher) -> Option<String> {
 ///
 /// It is bounded, because a model that cannot continue otherwise writes spaces until its context is
 /// full.
-const SPACE: &str = r" |\n( {0,20}|\t{0,8})";
+pub(crate) const SPACE: &str = r" |\n( {0,20}|\t{0,8})";
 
 /// Converts a source for the library.
 fn source(text: &GrammarText) -> Result<TopLevelGrammar, GrammarFault> {

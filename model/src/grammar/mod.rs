@@ -29,6 +29,7 @@ mod spellings;
 mod stays;
 mod tokens;
 
+pub(crate) use compiler::SPACE;
 pub use compiler::{Grammar, GrammarCompiler, GrammarText};
 pub use costs::{GrammarCosts, percentile};
 pub use fault::GrammarFault;

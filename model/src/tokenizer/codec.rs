@@ -117,6 +117,11 @@ impl Tokenizer {
         self.vocabulary.control.get(&id).map(|text| &**text)
     }
 
+    /// Returns the names of all control tokens, in no order.
+    pub(crate) fn control_names(&self) -> impl Iterator<Item = &str> {
+        self.vocabulary.control.values().map(|name| &**name)
+    }
+
     /// Returns a readable form of a token: its text, or its name if it has no text, such as
     /// `<|im_end|>`.
     pub fn spelling(&self, id: u32) -> Option<String> {

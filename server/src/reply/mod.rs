@@ -4,6 +4,7 @@
 //! their own form.
 
 mod event;
+mod grammar;
 mod prompt;
 mod reader;
 mod request;

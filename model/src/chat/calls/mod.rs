@@ -4,8 +4,8 @@
 //! calls of earlier turns in that format:
 //!
 //! - `probe` finds the format of a template, and `syntax` has a row for each format.
-//! - `stream` reads a reply while it arrives. It also separates thoughts from text: `thoughts` has
-//!   their marks, and `spacing` removes the white space around them.
+//! - `stream` reads a reply while it arrives. It also separates `thoughts` from text.
+//! - `frame` has the text around a call, for grammars that force one.
 //! - `body` (JSON), `python`, `marked` and `elements` (tags) read the text of calls.
 //! - `readings` decides between several readings of a text with tags, and `foreign` has the text of
 //!   the conversation that it needs for that.
@@ -20,11 +20,11 @@ mod context;
 mod cursor;
 mod elements;
 mod foreign;
+mod frame;
 mod marked;
 mod probe;
 mod python;
 mod readings;
-mod spacing;
 pub(super) mod stream;
 mod syntax;
 mod thoughts;
@@ -32,8 +32,10 @@ mod tools;
 
 pub use call::{ReplyPart, ToolCall};
 pub(super) use foreign::ForeignText;
+pub(super) use frame::CallFrame;
 pub(super) use probe::formats;
 pub use stream::{CallStream, ReplyEnd};
 pub use syntax::ArgumentsForm;
 pub(super) use syntax::CallFormats;
+pub(super) use thoughts::ThoughtMarks;
 pub use tools::Tools;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::{ReplyPart, ToolCall};
 use super::foreign::ForeignText;
+use super::frame::CallFrame;
 use super::readings;
 use super::stream::{CallStream, ReplyEnd};
 use super::syntax::{ArgumentsForm, CallBody, CallFormats, CallsEnd, CallsPlace, SYNTAXES, Syntax};
@@ -35,6 +36,7 @@ pub(crate) fn formats(template: &Renderer, source: &str) -> CallFormats {
     CallFormats {
         takes_tools: probe.takes_tools(),
         arguments: probe.arguments_form(),
+        frame: probe.frame(&syntaxes),
         syntaxes,
         separators,
         answers: answers.collect(),
@@ -137,6 +139,65 @@ impl Probe {
         }
     }
 
+    /// Returns the text around calls, if their arguments are in JSON.
+    fn frame(&self, syntaxes: &[&'static Syntax]) -> Option<CallFrame> {
+        let syntax = syntaxes.first()?;
+        let prompt = self.prompt()?;
+        let arguments = json!({ "city": "Oslo", "days": 3 });
+        let text = Value::String(arguments.to_string());
+        for given in [arguments.clone(), text] {
+            let written = self.reply(&prompt, std::slice::from_ref(&given));
+            let found = written.and_then(|written| self.frame_in(syntax, &written, &arguments));
+            let Some(frame) = found else {
+                continue;
+            };
+
+            let written = self.reply(&prompt, &[given.clone(), given]);
+            let written = written.as_deref().and_then(|both| from_mark(syntax, both));
+            let separator = written.and_then(|both| frame.separator_in(both, FUNCTION, &arguments));
+            return Some(CallFrame { separator, ..frame });
+        }
+
+        None
+    }
+
+    /// Returns the text around a call in a rendered reply.
+    fn frame_in(&self, syntax: &Syntax, written: &str, arguments: &Value) -> Option<CallFrame> {
+        let text = from_mark(syntax, written)?;
+        let mut frame = CallFrame::of(text, FUNCTION, arguments)?;
+        let Value::Object(wanted) = arguments else {
+            unreachable!("arguments are an object")
+        };
+        let is_read = |frame: &CallFrame| {
+            let text = frame.written(FUNCTION, arguments);
+            reads(&text, wanted, &self.tools).is_some()
+        };
+
+        // Without a closing mark, the call ends where it is complete. Control tokens that end the
+        // message follow.
+        if !matches!(syntax.ends, CallsEnd::Mark(_)) {
+            let tail = std::mem::take(&mut frame.tail);
+            let ends = tail.char_indices().map(|(at, _)| at).chain([tail.len()]);
+            let mut ends = ends.map(|end| CallFrame {
+                tail: tail[..end].to_owned(),
+                ..frame.clone()
+            });
+            frame = ends.find(is_read)?;
+        }
+
+        // An identifier would have to be a new one in each call.
+        let CallFrame {
+            head,
+            between,
+            tail,
+            ..
+        } = &frame;
+        let has_id = [head, between, tail]
+            .iter()
+            .any(|text| text.contains("call00001"));
+        (is_read(&frame) && !has_id).then_some(frame)
+    }
+
     /// Finds the formats of calls: none if they are unknown.
     fn syntaxes(&self, source: &str) -> Vec<&'static Syntax> {
         let prompt = self.prompt();
@@ -225,6 +286,17 @@ impl Probe {
         separators.dedup();
         separators
     }
+}
+
+/// Returns a rendered reply from the mark of its calls on, without the end of the message.
+fn from_mark<'a>(syntax: &Syntax, written: &'a str) -> Option<&'a str> {
+    let start = match syntax.body {
+        CallBody::Harmony => 0,
+        CallBody::Plain(_) | CallBody::Marked(_) | CallBody::Elements(_) | CallBody::ToolCall => {
+            written.find(syntax.opens)?
+        }
+    };
+    Some(without_end(&written[start..], syntax))
 }
 
 /// Returns the user's message.

@@ -18,9 +18,8 @@ use super::cursor::{CallFault, Cursor, NOT_CLOSED, Parsed, VALUE_NOT_CLOSED, nam
 use super::elements::Elements;
 use super::foreign::ForeignText;
 use super::readings;
-use super::spacing::Spacing;
 use super::syntax::{CallBody, CallFormats, CallsEnd, CallsPlace, Syntax, messages_only};
-use super::thoughts::ThoughtMarks;
+use super::thoughts::{Spacing, ThoughtMarks};
 use super::tools::{NO_TOOLS, Tools};
 
 /// The way in which a reply ended.

@@ -4,6 +4,7 @@ use super::body;
 use super::call::ToolCall;
 use super::cursor::{Cursor, Parsed};
 use super::elements::{self, Elements};
+use super::frame::CallFrame;
 use super::marked::{self, MarkedFormat};
 use super::python;
 use super::thoughts::ThoughtMarks;
@@ -398,6 +399,8 @@ pub(crate) struct CallFormats {
     pub(super) thoughts: Vec<&'static ThoughtMarks>,
     /// The marks around answers after thoughts.
     pub(super) answers: Vec<[&'static str; 2]>,
+    /// The text around calls, if the template writes their arguments in JSON.
+    pub(super) frame: Option<CallFrame>,
 }
 
 /// The form in which a template reads the arguments of earlier calls.
@@ -424,6 +427,19 @@ pub(super) fn messages_only(syntaxes: &[&'static Syntax]) -> &'static [&'static 
 }
 
 impl CallFormats {
+    /// Returns true if all text is in messages with headers, as that of gpt-oss.
+    pub(crate) fn writes_messages(&self) -> bool {
+        !messages_only(&self.syntaxes).is_empty()
+    }
+
+    pub(crate) fn thoughts(&self) -> &[&'static ThoughtMarks] {
+        &self.thoughts
+    }
+
+    pub(crate) fn frame(&self) -> Option<&CallFrame> {
+        self.frame.as_ref()
+    }
+
     /// Returns true if a control token belongs to a thought, or to the format of all messages.
     pub(crate) fn has_thought_token(&self, spelling: &str) -> bool {
         let is_of_message = |syntax: &&Syntax| syntax.tokens().any(|token| token == spelling);

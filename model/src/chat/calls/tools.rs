@@ -69,7 +69,7 @@ impl Tools {
     }
 
     /// Returns the JSON schema of a function's parameters.
-    fn parameters(&self, function: &str) -> Option<&Value> {
+    pub(crate) fn parameters(&self, function: &str) -> Option<&Value> {
         let tool = self.list.iter().find(|tool| name(tool) == function)?;
         tool["function"].get("parameters")
     }

@@ -25,6 +25,16 @@ pub(in crate::reply) struct RenderedChat {
     pub(in crate::reply) tools: Option<Tools>,
     pub(in crate::reply) tool_choice: ToolChoice,
     pub(in crate::reply) call_limit: CallLimit,
+    pub(in crate::reply) begin: ReplyBegin,
+}
+
+/// The beginning of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::reply) enum ReplyBegin {
+    /// It is a new message.
+    New,
+    /// It continues the last message.
+    Continued,
 }
 
 impl RenderedChat {
@@ -67,8 +77,14 @@ pub(in crate::reply) fn render(
         template: &template,
     };
     let (conversation, text) = inputs.render(&messages)?;
+    let is_continued = messages.last().is_some_and(|last| last.role == ASSISTANT);
     Ok(RenderedChat {
         text,
+        begin: if is_continued {
+            ReplyBegin::Continued
+        } else {
+            ReplyBegin::New
+        },
         conversation,
         tools,
         tool_choice,

@@ -5,7 +5,7 @@ mod chat;
 mod message;
 mod variables;
 
-pub(super) use chat::{RenderedChat, render};
+pub(super) use chat::{RenderedChat, ReplyBegin, render};
 
 use super::request::ReplyPrompt;
 use crate::error::RequestError;

@@ -4,11 +4,11 @@
 //! These belong to the marks. Templates remove or add them again when they render the reply as a
 //! part of a conversation.
 
-use super::call::ReplyPart;
+use crate::chat::calls::call::ReplyPart;
 
 /// A filter for the parts of a reply. Its result does not depend on the division of text.
 #[derive(Debug)]
-pub(super) struct Spacing {
+pub(crate) struct Spacing {
     /// The kind of the part before.
     last: LastPart,
     /// White space that is held back, because a mark may follow it.
@@ -30,7 +30,7 @@ enum LastPart {
 }
 
 impl Spacing {
-    pub(super) fn new() -> Spacing {
+    pub(crate) fn new() -> Spacing {
         Spacing {
             last: LastPart::None,
             held: String::new(),
@@ -38,12 +38,12 @@ impl Spacing {
     }
 
     /// Returns the number of bytes that are held back.
-    pub(super) fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held.len()
     }
 
     /// Returns the parts that are certain after the next part of the reply.
-    pub(super) fn add(&mut self, part: ReplyPart) -> Vec<ReplyPart> {
+    pub(crate) fn add(&mut self, part: ReplyPart) -> Vec<ReplyPart> {
         match part {
             ReplyPart::Text(text) => self.text(&text),
             ReplyPart::Reasoning(text) => self.reasoning(&text),
@@ -62,7 +62,7 @@ impl Spacing {
     }
 
     /// Returns the white space that ends the reply.
-    pub(super) fn finish(mut self) -> Vec<ReplyPart> {
+    pub(crate) fn finish(mut self) -> Vec<ReplyPart> {
         match self.last {
             LastPart::None | LastPart::Text | LastPart::Problem => self.release(),
             LastPart::EmptyThought | LastPart::Reasoning | LastPart::Call => vec![],

@@ -6,13 +6,13 @@
 /// The marks around a thought.
 #[derive(Debug)]
 pub(crate) struct ThoughtMarks {
-    pub(super) open: &'static str,
-    pub(super) close: &'static str,
+    pub(crate) open: &'static str,
+    pub(crate) close: &'static str,
     /// The control tokens in the marks, by their names. In some vocabularies they are text.
     tokens: &'static [&'static str],
     /// Marks around the text after a thought, of which the source of the template contains the
     /// first one.
-    pub(super) answers: &'static [[&'static str; 2]],
+    pub(crate) answers: &'static [[&'static str; 2]],
 }
 
 const NO_ANSWER: &[[&str; 2]] = &[];
@@ -91,7 +91,7 @@ static OTHERS: [ThoughtMarks; 8] = [
 ///
 /// `<think>` is always among them, because many models reason although their template does not show
 /// it.
-pub(super) fn marks(source: &str, quiet: &[[&str; 2]]) -> Vec<&'static ThoughtMarks> {
+pub(crate) fn marks(source: &str, quiet: &[[&str; 2]]) -> Vec<&'static ThoughtMarks> {
     let is_used = |marks: &&ThoughtMarks| {
         source.contains(marks.open)
             || source.contains(marks.close)
@@ -103,7 +103,7 @@ pub(super) fn marks(source: &str, quiet: &[[&str; 2]]) -> Vec<&'static ThoughtMa
 
 impl ThoughtMarks {
     /// Returns true if a control token belongs to the marks.
-    pub(super) fn has_token(&self, spelling: &str) -> bool {
+    pub(crate) fn has_token(&self, spelling: &str) -> bool {
         self.tokens.contains(&spelling)
     }
 }
