@@ -22,7 +22,7 @@ use warpwright_emu::{Invocation, interrupt, output};
 use arguments::ParsedArguments;
 use commands::{
     bench, chat, check, completions, detokenize, devices, doctor, embed, finetune, graph, info,
-    logits, merge, models, perplexity, pull, run, tokenize,
+    logits, merge, models, perplexity, pull, run, serve, tokenize,
 };
 use failure::Failure;
 use terminal::{progress, settings};
@@ -40,6 +40,8 @@ enum Command {
     Run(Box<run::Args>),
     /// Have a conversation with a model
     Chat(Box<chat::Args>),
+    /// Serve models over HTTP, with the protocols of OpenAI and Anthropic
+    Serve(Box<serve::Args>),
     /// Write the logits of each position of a list of tokens
     Logits(logits::Args),
     /// Measure how well a model predicts a text (perplexity)
@@ -95,6 +97,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Chat(args) => chat::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Logits(args) => logits::run(&args),
         Command::Perplexity(args) => perplexity::run(&args),
         Command::Embed(args) => embed::run(&args),

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// The examples of each command. `emu` has its own text.
-const EXAMPLES: [(&str, &[&str]); 26] = [
+const EXAMPLES: [(&str, &[&str]); 27] = [
     (
         "run",
         &[
@@ -17,6 +17,14 @@ const EXAMPLES: [(&str, &[&str]); 26] = [
         &[
             "warpwright chat model.gguf",
             "warpwright chat -m model.gguf --system \"Answer in one sentence.\" --temp 0.7 -c 4096",
+        ],
+    ),
+    (
+        "serve",
+        &[
+            "warpwright serve model.gguf",
+            "warpwright serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt --sequences 64",
+            "warpwright serve models --port 8000",
         ],
     ),
     (

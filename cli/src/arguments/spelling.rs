@@ -82,7 +82,7 @@ const fn spelling(
     }
 }
 
-const SPELLINGS: [LlamaSpelling; 40] = [
+const SPELLINGS: [LlamaSpelling; 43] = [
     spelling(
         &["-hf", "-hfr", "--hf-repo"],
         OptionValue::Required,
@@ -110,6 +110,17 @@ const SPELLINGS: [LlamaSpelling; 40] = [
     spelling(&["-sys"], OptionValue::Required, Same("--system")),
     spelling(&["-jf"], OptionValue::Required, Same("--json-schema")),
     spelling(&["-dev"], OptionValue::Required, Same("--device")),
+    spelling(&["-np"], OptionValue::Required, Same("--sequences")),
+    spelling(
+        &["--metrics", "--slots", "--props"],
+        OptionValue::None,
+        NoEffect("the endpoints with facts about the server are always there"),
+    ),
+    spelling(
+        &["--embedding", "--embeddings"],
+        OptionValue::None,
+        NoEffect("every model answers requests for embeddings"),
+    ),
     spelling(&["-mg", "--main-gpu"], OptionValue::Required, Gpu),
     spelling(
         &["-ngl", "--gpu-layers", "--n-gpu-layers"],

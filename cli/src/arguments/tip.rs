@@ -88,10 +88,8 @@ const COMMANDS: [(&[&str], CommandReplacement); 17] = [
         CommandReplacement::Command("models"),
     ),
     (
-        &["serve", "server", "start", "api"],
-        CommandReplacement::Nothing(
-            "there is no server: 'warpwright run --json' answers one prompt, and 'warpwright chat' many",
-        ),
+        &["server", "start", "api", "llama-server"],
+        CommandReplacement::Command("serve"),
     ),
     (
         &[

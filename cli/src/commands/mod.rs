@@ -17,4 +17,5 @@ pub(crate) mod models;
 pub(crate) mod perplexity;
 pub(crate) mod pull;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod tokenize;

@@ -124,7 +124,7 @@ pub(crate) struct ConfiguredTemplate {
 }
 
 /// The ChatML template: each message is between `<|im_start|>ROLE` and `<|im_end|>`.
-const CHATML: &str = "{%- for message in messages -%}\
+pub(crate) const CHATML: &str = "{%- for message in messages -%}\
      {{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\
      {%- endfor -%}\
      {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";

@@ -279,10 +279,7 @@ fn spellings_of_llama_cpp_are_accepted() {
 #[test]
 fn tips_have_the_same_meaning() {
     let cases: &[(&[&str], &str)] = &[
-        (
-            &["serve"],
-            "there is no server: 'warpwright run --json' answers one prompt, and 'warpwright chat' many",
-        ),
+        (&["server"], "use 'warpwright serve'"),
         (&["generate"], "use 'warpwright run'"),
         (&["train"], "use 'warpwright finetune'"),
         (&["quantize"], "Warpwright does not convert models: "),

@@ -7,6 +7,7 @@ fn every_command_explains_itself() {
     let commands = [
         "run",
         "chat",
+        "serve",
         "logits",
         "perplexity",
         "embed",

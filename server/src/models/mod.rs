@@ -1,5 +1,6 @@
 //! The models that a server has, and their state.
 
+mod device;
 mod folder;
 mod loader;
 mod opened;
@@ -8,6 +9,7 @@ mod registry;
 mod scripted;
 mod served;
 
+pub use device::{CacheFolder, DeviceLoader, DeviceOptions, OpenContext, Repetition};
 pub use folder::{is_model_folder, models_in};
 pub use loader::{LoadError, LoadProgress, ModelEntry, ModelLoader};
 pub use opened::OpenedModel;

@@ -196,7 +196,19 @@ impl Models {
             SlotState::Failed(reason) if self.shared.names == NamePolicy::Any => {
                 Err(RequestError::new(ErrorKind::Internal, reason.clone()))
             }
-            SlotState::Unloaded | SlotState::Failed(_) => {
+            SlotState::Failed(reason) => {
+                // The request that learns of the failure ends it, so that the next one tries again.
+                let error = RequestError::new(
+                    ErrorKind::Internal,
+                    format!("the model {} was not loaded: {reason}", slot.entry.name),
+                );
+                slot.state = SlotState::Unloaded;
+                Err(error)
+            }
+            SlotState::Unloaded => {
+                if table.closed {
+                    return Err(shutting_down());
+                }
                 let progress = self.start_loading(&mut table, index);
                 Err(loading(&table.slots[index].entry.name, &progress))
             }
@@ -268,10 +280,7 @@ impl Models {
     pub fn health(&self) -> Result<(), RequestError> {
         let table = self.table();
         if table.closed {
-            return Err(RequestError::new(
-                ErrorKind::Unavailable,
-                "the server is shutting down",
-            ));
+            return Err(shutting_down());
         }
         for slot in &table.slots {
             match &slot.state {
@@ -339,9 +348,6 @@ impl Models {
             slot.state = SlotState::Failed("the model was unloaded".to_owned());
             return progress;
         };
-        if table.closed {
-            return progress;
-        }
         slot.state = SlotState::Loading(Arc::clone(&progress));
         let job = LoadJob {
             models: self.clone(),
@@ -407,6 +413,10 @@ fn is_busy(state: &SlotState) -> bool {
         }
         SlotState::Unloaded | SlotState::Loading(_) | SlotState::Failed(_) => false,
     }
+}
+
+fn shutting_down() -> RequestError {
+    RequestError::new(ErrorKind::Unavailable, "the server is shutting down")
 }
 
 fn loading(name: &str, progress: &LoadProgress) -> RequestError {

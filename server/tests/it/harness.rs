@@ -16,8 +16,8 @@ use warpwright_server::models::{Models, OpenedModel, ServedModel};
 use warpwright_server::protocol;
 use warpwright_server::scheduler::{Scheduler, SchedulerOptions};
 
-/// The small model of the repository. Its tokenizer is SentencePiece with 4,096 tokens, and it has
-/// no chat template.
+/// The small model of the repository. Its tokenizer is a byte-pair encoding with 4,096 tokens, of
+/// which `<|endoftext|>` begins and ends texts. It has no chat template.
 pub(crate) fn asset() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/rustdoc-7m-Q4_K_M.gguf")
 }

@@ -3,6 +3,8 @@
 mod device_engines;
 mod harness;
 mod http;
+mod models;
+mod native;
 mod openai_chat;
 mod openai_completions;
 mod openai_http;

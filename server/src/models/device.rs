@@ -1,0 +1,289 @@
+//! Models on a device.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use warpwright_driver::Context;
+use warpwright_engine::info::weight_bytes;
+use warpwright_engine::{
+    BatchOptions, BatchRounding, Decoder, Error, Launch, Options, PageFolder, PrefixReuse,
+};
+use warpwright_model::Model;
+
+use super::loader::{LoadError, LoadProgress, ModelEntry, ModelLoader};
+use super::opened::OpenedModel;
+use super::overrides::RequestOverrides;
+use super::served::ServedModel;
+use crate::engine::{BatchEngine, DecoderEngine, Engine};
+use crate::scheduler::{Scheduler, SchedulerOptions};
+
+/// The maximum number of positions per sequence, unless more are asked for. Agents send prompts of
+/// several thousand tokens, and the memory of longer contexts is better used for more sequences.
+const USUAL_CTX: u32 = 8192;
+
+/// The maximum number of sequences at a time, unless another one is asked for.
+const USUAL_SEQUENCES: u32 = 64;
+
+/// The number of positions per page of a batch's cache.
+const PAGE: u64 = 64;
+
+/// The length of prompt chunks in deterministic mode.
+const EXACT_CHUNK: u32 = 512;
+
+/// Opens the device. A function, because the context belongs to the thread that loads the model.
+pub type OpenContext = Arc<dyn Fn() -> Result<Context, String> + Send + Sync>;
+
+/// The options of a model on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// The number of positions per sequence, or `None` for the usual number.
+    pub ctx: Option<u32>,
+    /// The maximum number of sequences at a time, or `None` for the usual number.
+    pub sequences: Option<u32>,
+    /// The maximum number of requests that wait for a slot.
+    pub queue: usize,
+    /// The dependence of a text on other requests.
+    pub repetition: Repetition,
+    /// The folder that keeps pages of the cache over a restart.
+    pub cache: Option<CacheFolder>,
+}
+
+/// The dependence of a text on other requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Repetition {
+    /// The same request may get another text if others run with it, because the fastest kernels
+    /// round differently for other numbers of rows.
+    #[default]
+    Fastest,
+    /// The same request gets the same text, whatever else the server does.
+    Exact,
+}
+
+/// A folder that keeps pages of the cache over a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheFolder {
+    /// The folder.
+    pub path: PathBuf,
+    /// The maximum size of its files in bytes.
+    pub bytes: u64,
+}
+
+/// Loads models on a device.
+pub struct DeviceLoader {
+    open: OpenContext,
+    options: DeviceOptions,
+    overrides: RequestOverrides,
+}
+
+/// An engine, and the reason for its choice.
+struct ChosenEngine {
+    engine: Box<dyn Engine>,
+    /// The engine as the end of the sentence "serving .. by ..".
+    description: String,
+}
+
+/// The result of an attempt to load a batch.
+enum BatchAttempt {
+    Loaded(Box<BatchEngine>),
+    /// There are no kernels for batches of this model on this device, for this reason.
+    Unsupported(String),
+}
+
+impl DeviceLoader {
+    /// Returns a loader for the device that `open` opens.
+    pub fn new(
+        open: OpenContext,
+        options: DeviceOptions,
+        overrides: RequestOverrides,
+    ) -> DeviceLoader {
+        DeviceLoader {
+            open,
+            options,
+            overrides,
+        }
+    }
+
+    /// Loads the weights into a batch if there are kernels for it, and into a decoder otherwise.
+    fn engine(
+        &self,
+        context: &Context,
+        model: &Model,
+        progress: &LoadProgress,
+    ) -> Result<ChosenEngine, LoadError> {
+        progress.set(0, weight_bytes(&model.outline));
+        let device = context.device().name();
+        let why = if self.prefers_decoder(context) {
+            "the emulator is faster with one: --sequences 2 makes a batch".to_owned()
+        } else {
+            match self.batch(context, model, progress)? {
+                BatchAttempt::Loaded(mut engine) => {
+                    self.keep_pages(&mut engine, model)?;
+                    return Ok(ChosenEngine {
+                        engine,
+                        description: format!("the kernels for batches on {device}"),
+                    });
+                }
+                BatchAttempt::Unsupported(why) => why,
+            }
+        };
+
+        if let Some(option) = self.batch_option() {
+            return Err(LoadError::Failed(format!(
+                "{option} needs the kernels for batches, and this model has none here: {why}"
+            )));
+        }
+        let engine = self.decoder(context, model, progress)?;
+        Ok(ChosenEngine {
+            engine: Box::new(engine),
+            description: format!("a decoder on {device} ({why})"),
+        })
+    }
+
+    /// Returns true if no option needs a batch, and if a batch is slower than a decoder.
+    fn prefers_decoder(&self, context: &Context) -> bool {
+        let is_emulator = context.driver().api().emuMemSetLabel.is_some();
+        is_emulator && self.batch_option().is_none()
+    }
+
+    /// Returns the first option that only a batch has.
+    fn batch_option(&self) -> Option<&'static str> {
+        let options = &self.options;
+        if options.sequences.is_some_and(|sequences| sequences > 1) {
+            return Some("--sequences");
+        }
+        if options.repetition == Repetition::Exact {
+            return Some("--deterministic");
+        }
+        options.cache.as_ref().map(|_| "--cache-dir")
+    }
+
+    fn ctx(&self, model: &Model) -> u32 {
+        let most = model.outline.config.context;
+        self.options.ctx.unwrap_or_else(|| USUAL_CTX.min(most))
+    }
+
+    fn batch(
+        &self,
+        context: &Context,
+        model: &Model,
+        progress: &LoadProgress,
+    ) -> Result<BatchAttempt, LoadError> {
+        let total = weight_bytes(&model.outline);
+        let load =
+            |options| BatchEngine::load(context, model, options, |done| progress.set(done, total));
+        let options = self.batch_options(model);
+        let mut loaded = load(options);
+        if let Err(Error::BatchMemory { room, .. }) = &loaded {
+            // All sequences with a full context do not fit. As many pages as fit serve as many
+            // sequences as there are short ones. A little is left free for other programs.
+            let pages = room / PAGE;
+            let positions = (pages - pages / 32) * PAGE;
+            if positions >= u64::from(options.ctx.next_multiple_of(PAGE as u32)) {
+                loaded = load(BatchOptions {
+                    positions: positions as u32,
+                    ..options
+                });
+            }
+        }
+        match loaded {
+            Ok(engine) => Ok(BatchAttempt::Loaded(Box::new(engine))),
+            Err(Error::NoBatch { why }) => Ok(BatchAttempt::Unsupported(why)),
+            Err(error) => Err(failure(&error)),
+        }
+    }
+
+    fn batch_options(&self, model: &Model) -> BatchOptions {
+        let sequences = self.options.sequences.unwrap_or(USUAL_SEQUENCES);
+        let options = BatchOptions::new(sequences, self.ctx(model));
+        match self.options.repetition {
+            Repetition::Fastest => options,
+            Repetition::Exact => BatchOptions {
+                rounding: BatchRounding::Same,
+                // Only pages of prompts are reused, because tokens that the model chose are computed
+                // by other kernels than prompts.
+                reuse: PrefixReuse::Chunks(PAGE as u32),
+                ..options
+            },
+        }
+    }
+
+    /// Makes the engine keep pages in the folder, and reports the pages that it finds there.
+    fn keep_pages(&self, engine: &mut BatchEngine, model: &Model) -> Result<(), LoadError> {
+        let Some(CacheFolder { path, bytes }) = &self.options.cache else {
+            return Ok(());
+        };
+        let opened = PageFolder::open(path, model, *bytes);
+        let found = opened.and_then(|folder| engine.keep_pages_in(folder));
+        let found = found.map_err(|error| failure(&error))?;
+        for file in &found.ignored {
+            tracing::debug!(path = %file.path.display(), reason = file.reason, "not used");
+        }
+        tracing::info!(
+            folder = %path.display(),
+            pages = found.pages,
+            bytes = found.bytes,
+            ignored = found.ignored.len(),
+            "kept pages"
+        );
+        Ok(())
+    }
+
+    fn decoder(
+        &self,
+        context: &Context,
+        model: &Model,
+        progress: &LoadProgress,
+    ) -> Result<DecoderEngine, LoadError> {
+        let total = weight_bytes(&model.outline);
+        let options = Options::new(self.ctx(model), Launch::Graph);
+        Decoder::check(context, &model.outline, options)
+            .and_then(|_| {
+                DecoderEngine::load(context, model, options, |done| progress.set(done, total))
+            })
+            .map_err(|error| failure(&error))
+    }
+
+    fn scheduler_options(&self) -> SchedulerOptions {
+        SchedulerOptions {
+            queue: self.options.queue,
+            exact_chunk: match self.options.repetition {
+                Repetition::Fastest => None,
+                Repetition::Exact => Some(EXACT_CHUNK),
+            },
+            ..SchedulerOptions::default()
+        }
+    }
+}
+
+impl ModelLoader for DeviceLoader {
+    fn load(&self, entry: &ModelEntry, progress: &LoadProgress) -> Result<ServedModel, LoadError> {
+        let mut opened = OpenedModel::open(&entry.path).map_err(LoadError::Failed)?;
+        self.overrides
+            .apply(&mut opened)
+            .map_err(LoadError::Failed)?;
+        for warning in &opened.warnings {
+            tracing::warn!(model = entry.name, "{warning}");
+        }
+
+        let context = (self.open)().map_err(LoadError::Failed)?;
+        let chosen = self.engine(&context, &opened.model, progress)?;
+        opened.description.engine = chosen.description;
+        let scheduler = Scheduler::start(chosen.engine, self.scheduler_options());
+        Ok(opened.serve(entry.name.clone(), scheduler))
+    }
+}
+
+/// Translates an error of the engine.
+fn failure(error: &Error) -> LoadError {
+    let is_memory = matches!(
+        error,
+        Error::Memory { .. }
+            | Error::BatchMemory { .. }
+            | Error::Driver(warpwright_driver::Error::OutOfMemory { .. })
+    );
+    if is_memory {
+        LoadError::Memory(error.to_string())
+    } else {
+        LoadError::Failed(error.to_string())
+    }
+}
