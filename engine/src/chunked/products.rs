@@ -330,3 +330,102 @@ pub(super) fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<
     kernel.function().prefer_shared()?;
     Ok(kernel)
 }
+
+#[cfg(test)]
+mod tests {
+    use warpwright_driver::Driver;
+    use warpwright_driver::memory::Buffer;
+    use warpwright_kernels::matmul::Append;
+    use warpwright_kernels::simple::rope::Pairing;
+    use warpwright_kernels::{Format, RowOrder};
+
+    use super::*;
+
+    const CAPACITY: u32 = 2304;
+
+    /// Returns a matrix whose contents do not matter.
+    fn matrix(context: &Context, format: Format, rows: u32, n: u32) -> MatrixRows {
+        MatrixRows {
+            format,
+            order: RowOrder::PLAIN,
+            tiles: Buffer::zeroed(context, 0).unwrap().view(),
+            unit: Buffer::zeroed(context, 0).unwrap().view(),
+            rows,
+            n,
+            first: 0,
+        }
+    }
+
+    /// Returns the number of splits of a matmul, which decides its bits.
+    fn split(gemm: ChunkGemm) -> u32 {
+        match gemm {
+            ChunkGemm::Warpgroups(kernel) => kernel.split,
+            ChunkGemm::Warps(_) => 1,
+        }
+    }
+
+    fn splits(pair: Option<MatmulPair>) -> Option<[u32; 2]> {
+        pair.map(|pair| [pair.first.split, pair.second.split])
+    }
+
+    /// The kernels that a bucket selects with the splits of a larger one have its splits, alone and
+    /// in pairs, for the shapes of real models.
+    #[test]
+    fn the_splits_of_a_larger_bucket_are_kept() {
+        let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
+        let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
+        let append = Epilogue::Append(Append {
+            head_dim: 128,
+            pairing: Pairing::HalfSplit,
+            bias: false,
+        });
+        let shapes = [
+            (256, 64, 256),
+            (1792, 256, 1536),
+            (2560, 512, 2048),
+            (5120, 1024, 4096),
+            (4096, 4096, 14336),
+            (17920, 1536, 1536),
+            (28672, 4096, 4096),
+        ];
+        let mut changed = 0;
+        for sms in [8, 66, 114, 132] {
+            let cores = TensorCores {
+                sms,
+                instructions: Instructions::Warpgroups,
+            };
+            for (rows, others, n) in shapes {
+                let first = matrix(&context, Format::Q4_K, rows, n);
+                let second = matrix(&context, Format::Q6_K, others, n);
+                for larger in [8, 16, 32, 64, 128, 256] {
+                    let shape = |bucket, splits| PassShape {
+                        bucket,
+                        splits,
+                        overlap: false,
+                    };
+                    let product = |shape| split(cores.product(&first, append, shape, CAPACITY));
+                    let pair =
+                        |shape| splits(cores.pair([&first, &second], append, shape, CAPACITY));
+                    let widest = shape(larger, ColumnSplits::Fastest);
+                    for bucket in [8, 16, 32, 64, 128, 256]
+                        .into_iter()
+                        .filter(|b| *b <= larger)
+                    {
+                        let kept = shape(bucket, ColumnSplits::OfBucket(larger));
+                        assert_eq!(product(kept), product(widest), "{rows} x {n}, {bucket}");
+                        assert_eq!(pair(kept), pair(widest), "{rows} x {n}, {bucket}");
+                        let fastest = shape(bucket, ColumnSplits::Fastest);
+                        let same =
+                            product(fastest) == product(widest) && pair(fastest) == pair(widest);
+                        changed += u32::from(!same);
+
+                        let whole = shape(bucket, ColumnSplits::Whole);
+                        assert_eq!(product(whole), 1);
+                        assert!(matches!(pair(whole), None | Some([1, 1])));
+                    }
+                }
+            }
+        }
+        assert!(changed > 100, "the fastest kernels differ: {changed}");
+    }
+}

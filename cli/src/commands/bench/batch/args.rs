@@ -1,6 +1,7 @@
 //! The options of `bench batch`.
 
 use clap::value_parser;
+use warpwright_engine::BatchRounding;
 
 use crate::commands::bench::files::JsonArg;
 use crate::commands::bench::options::{BenchDevice, DEFAULT_TOKENS, DecoderSettings, SampleArg};
@@ -56,6 +57,9 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(0..=8)
     )]
     pub(super) lone_rows: u32,
+    /// Use kernels with which a sequence has the same bits next to any others
+    #[arg(long)]
+    pub(super) deterministic: bool,
     #[command(flatten)]
     pub(super) sample: SampleArg,
     /// Add a prompt of N tokens while the sequences decode
@@ -74,6 +78,14 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    pub(super) fn rounding(&self) -> BatchRounding {
+        if self.deterministic {
+            BatchRounding::Same
+        } else {
+            BatchRounding::Fastest
+        }
+    }
+
     pub(super) fn settings(&self) -> DecoderSettings {
         DecoderSettings {
             tokens: self.tokens,

@@ -84,6 +84,7 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<BatchReport, Failure
         tokens: args.tokens,
         rounds: args.rounds,
         lone_rows: args.lone_rows,
+        deterministic: args.deterministic,
         batches,
         joins,
         profiles,
@@ -95,6 +96,7 @@ fn load(args: &Args, setup: &BenchSetup, options: BatchOptions) -> Result<Batch,
     let options = BatchOptions {
         choice: setup.settings.choice,
         lone_rows: args.lone_rows,
+        rounding: args.rounding(),
         ..options
     };
     Ok(match &setup.subject {

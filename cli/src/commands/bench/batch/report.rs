@@ -20,6 +20,8 @@ pub(super) struct BatchReport {
     pub(super) rounds: u32,
     /// The maximum number of sequences that are decoded by the kernels of a single one.
     pub(super) lone_rows: u32,
+    /// Whether a sequence has the same bits next to any others.
+    pub(super) deterministic: bool,
     pub(super) batches: Vec<BatchFigures>,
     pub(super) joins: Vec<BatchJoin>,
     pub(super) profiles: Vec<BatchProfile>,

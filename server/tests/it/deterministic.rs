@@ -1,0 +1,137 @@
+//! Deterministic serving: a request gets the same tokens and log-probabilities, to the last bit,
+//! alone and among others, after an eviction and with a cached prefix.
+
+use std::path::Path;
+
+use warpwright_driver::{Context, Driver};
+use warpwright_engine::{BatchOptions, BatchRounding};
+use warpwright_model::Model;
+use warpwright_server::engine::BatchEngine;
+use warpwright_server::scheduler::{
+    AtEnd, Generation, GenerationEvent, Scheduler, SchedulerOptions,
+};
+
+use crate::scheduler::request;
+
+/// The number of tokens that each request generates.
+const REPLY: u32 = 6;
+
+/// The chosen tokens with the bits of their log-probabilities.
+type Bits = Vec<(u32, Vec<u64>)>;
+
+/// Returns a scheduler of three sequences, whose cache has three pages of 64 positions.
+fn scheduler(rounding: BatchRounding) -> Scheduler {
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
+    let context = Context::new(&driver.devices().expect("it has devices")[0]);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets");
+    let model = Model::open(&folder.join("rustdoc-7m-Q4_K_M.gguf")).expect("the model opens");
+    let options = BatchOptions {
+        rounding,
+        positions: 3 * 64,
+        tokens: 64,
+        steps_per_launch: 2,
+        ..BatchOptions::new(3, 96)
+    };
+    let context = context.expect("a context is created");
+    let engine = BatchEngine::load(&context, &model, options, |_| ()).expect("it loads");
+    let exact_chunk = match rounding {
+        BatchRounding::Same => Some(48),
+        BatchRounding::Fastest => None,
+    };
+    let options = SchedulerOptions {
+        tokens_per_step: 24,
+        steps_per_launch: 2,
+        exact_chunk,
+        ..SchedulerOptions::default()
+    };
+    Scheduler::start(Box::new(engine), options)
+}
+
+/// Prompts that take a second page while they generate, a short one, and one with a full page.
+fn prompts() -> [Vec<u32>; 4] {
+    let prompt = |seed: u32, len: u32| {
+        (0..len)
+            .map(|i| 300 + (i * 7 + seed * i * i) % 90)
+            .collect()
+    };
+    [prompt(1, 62), prompt(2, 61), prompt(3, 40), prompt(4, 70)]
+}
+
+fn submit(scheduler: &Scheduler, prompt: &[u32], salt: u64) -> Generation {
+    let mut limited = request(prompt);
+    limited.at_end = AtEnd::Ignore;
+    limited.max_tokens = Some(REPLY);
+    limited.sampling.logprobs = 2;
+    limited.salt = salt;
+    scheduler.submit(limited).expect("it is accepted")
+}
+
+/// Returns the bits of a generation, and the number of cached tokens of its prompt.
+fn collect(mut generation: Generation) -> (Bits, u32) {
+    let mut bits = vec![];
+    let mut cached = 0;
+    while let Some(event) = generation.events.blocking_recv() {
+        match event {
+            GenerationEvent::Started { cached: found } => cached = found,
+            GenerationEvent::Tokens(tokens) => bits.extend(tokens.into_iter().map(|token| {
+                let found = token.probabilities.expect("they were asked for");
+                let values = found.best.iter().map(|(_, value)| value.to_bits());
+                (
+                    token.token,
+                    values.chain([found.chosen.to_bits()]).collect(),
+                )
+            })),
+            GenerationEvent::Ended(_) => {}
+            event @ (GenerationEvent::Prompt(_) | GenerationEvent::Failed(_)) => {
+                panic!("{event:?}")
+            }
+        }
+    }
+    assert_eq!(bits.len(), REPLY as usize);
+    (bits, cached)
+}
+
+/// Returns the prompts' bits alone, and then twice in company. In between, sequences are evicted
+/// and prefixes are cached.
+fn alone_and_together(rounding: BatchRounding) -> [Vec<Bits>; 3] {
+    let prompts = prompts();
+    let single = scheduler(rounding);
+    let alone = (0..).zip(&prompts);
+    let alone = alone.map(|(salt, prompt)| collect(submit(&single, prompt, salt)).0);
+    let alone = alone.collect();
+
+    let shared = scheduler(rounding);
+    let mut rounds = [vec![], vec![]];
+    for (round, cached) in rounds.iter_mut().zip([0, 64]) {
+        let generations = prompts[..3].iter().map(|prompt| submit(&shared, prompt, 9));
+        let generations: Vec<_> = generations.collect();
+        round.extend(
+            generations
+                .into_iter()
+                .map(|generation| collect(generation).0),
+        );
+        let (bits, found) = collect(submit(&shared, &prompts[3], 9));
+        if rounding == BatchRounding::Same {
+            assert_eq!(found, cached);
+        }
+        round.push(bits);
+    }
+    assert!(shared.status().evicted >= 2, "{:?}", shared.status());
+    assert_eq!(shared.status().pages.used, 0);
+    let [first, second] = rounds;
+    [alone, first, second]
+}
+
+#[test]
+fn a_request_gets_the_same_bits_alone_and_in_company() {
+    let [alone, first, second] = alone_and_together(BatchRounding::Same);
+    assert_eq!(first, alone);
+    assert_eq!(second, alone);
+}
+
+/// The comparison would see other bits: the fastest kernels have them.
+#[test]
+fn the_fastest_kernels_have_other_bits() {
+    let [alone, first, _] = alone_and_together(BatchRounding::Fastest);
+    assert_ne!(first, alone);
+}
