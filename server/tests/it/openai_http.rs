@@ -474,6 +474,88 @@ async fn models_are_listed_and_described() {
     assert_eq!(answer.json()["error"]["type"], "not_found_error");
 }
 
+#[test]
+fn the_documentation_has_every_endpoint_and_resolves_its_references() {
+    let docs =
+        serde_json::to_value(warpwright_server::protocol::openai::surface().docs).expect("JSON");
+    for path in [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/models",
+        "/v1/models/{model}",
+    ] {
+        assert!(docs["paths"].get(path).is_some(), "{path}");
+    }
+    let text = docs.to_string();
+    let mut rest = &*text;
+    let mut count = 0;
+    while let Some((_, after)) = rest.split_once("\"#/components/schemas/") {
+        let (name, after) = after.split_once('"').expect("a reference ends");
+        assert!(docs["components"]["schemas"].get(name).is_some(), "{name}");
+        rest = after;
+        count += 1;
+    }
+    assert!(count > 20);
+}
+
+#[test]
+fn translated_gbnf_accepts_the_same_texts() {
+    use warpwright_model::GrammarText;
+    use warpwright_server::protocol::openai;
+    use warpwright_server::protocol::shared::Body;
+
+    let opened = OpenedModel::open(&harness::asset()).expect("the small model opens");
+    let end = opened.tokenizer.eos().expect("the model has an end");
+    let tokenizer = Arc::clone(&opened.tokenizer);
+    let limits = EngineLimits {
+        sequences: 1,
+        ctx: CTX,
+        tokens_per_step: 16,
+        pages: 16,
+        page_len: 16,
+        vocab: tokenizer.size() as u32,
+        logprobs: 0,
+    };
+    let engine = ScriptedEngine::new(limits, vec![end], Box::new(|_| vec![]));
+    let scheduler = Scheduler::start(Box::new(engine), SchedulerOptions::default());
+    let model = opened.serve(NAME.to_owned(), scheduler);
+
+    let accepts = |gbnf: &str, text: &str| {
+        let body = conversation(json!({"grammar": gbnf}));
+        let body = Body::parse(body.to_string().as_bytes()).expect("an object");
+        let call = openai::chat_call(&body, "r", 0).expect("the grammar is translated");
+        let format: GrammarText = call.reply.format.expect("a grammar");
+        let grammar = model
+            .grammars
+            .compile(&format)
+            .expect("the grammar compiles");
+        let mut matcher = grammar.matcher();
+        let tokens = tokenizer.encode_rest(text).expect("a text");
+        let taken = tokens.into_iter().all(|token| matcher.take(token).is_ok());
+        taken && matcher.is_complete()
+    };
+    for (gbnf, text, expected) in [
+        ("root ::= \"a\"{5,5}", "aaaaa", true),
+        ("root ::= \"a\"{5,5}", "aaaa", false),
+        // The longest lexeme would take the x away from the string.
+        ("root ::= [a-z]* \"x\"", "abcx", true),
+        ("root ::= [a-z]* \"x\"", "abc", false),
+        // A string and a class begin with the same character.
+        ("root ::= \"ab\" | [a-z] \"c\" | [a-z] \"bd\"", "ac", true),
+        ("root ::= \"ab\" | [a-z] \"c\" | [a-z] \"bd\"", "abd", true),
+        ("root ::= \"\" | \"b\"", "b", true),
+        ("root ::= .* \"z\"", "é/\n z", true),
+        ("root ::= [^\"\\\\] (\"/\" | \"\\\"\")", "a/", true),
+        (
+            "root ::= \"{\" pair (\",\" pair)* \"}\"\npair ::= [a-z]+ \":\" (\"1\" | \"2\")?",
+            "{a:1,bc:}",
+            true,
+        ),
+    ] {
+        assert_eq!(accepts(gbnf, text), expected, "{gbnf} of {text:?}");
+    }
+}
 #[tokio::test]
 async fn a_format_is_compiled_before_the_reply_starts() {
     let app = replying("\"42\"");
@@ -504,27 +586,3 @@ async fn a_format_is_compiled_before_the_reply_starts() {
     }
 }
 
-#[test]
-fn the_documentation_has_every_endpoint_and_resolves_its_references() {
-    let docs =
-        serde_json::to_value(warpwright_server::protocol::openai::surface().docs).expect("JSON");
-    for path in [
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/embeddings",
-        "/v1/models",
-        "/v1/models/{model}",
-    ] {
-        assert!(docs["paths"].get(path).is_some(), "{path}");
-    }
-    let text = docs.to_string();
-    let mut rest = &*text;
-    let mut count = 0;
-    while let Some((_, after)) = rest.split_once("\"#/components/schemas/") {
-        let (name, after) = after.split_once('"').expect("a reference ends");
-        assert!(docs["components"]["schemas"].get(name).is_some(), "{name}");
-        rest = after;
-        count += 1;
-    }
-    assert!(count > 20);
-}

@@ -5,6 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use warpwright_model::GrammarText;
 
+use super::gbnf::lark_from_gbnf;
 use crate::error::RequestError;
 
 /// The grammar of a reply. At most one field may be set.
@@ -14,7 +15,7 @@ pub struct FormatRequest {
     pub response_format: Option<ResponseFormat>,
     /// A JSON schema (llama.cpp's name).
     pub json_schema: Option<Value>,
-    /// A grammar in the notation of Lark.
+    /// A grammar in the notation of Lark, or in GBNF if it contains `::=`.
     pub grammar: Option<String>,
     /// A regular expression that the whole text matches.
     pub regex: Option<String>,
@@ -196,21 +197,21 @@ pub fn any_object() -> GrammarText {
     GrammarText::JsonSchema(r#"{"type": "object"}"#.to_owned())
 }
 
-/// Returns a grammar in the notation of Lark. An empty text means that there is none, as in
-/// llama.cpp.
+/// Returns a grammar. A text with `::=` is written in GBNF, the notation of llama.cpp, and any other
+/// in that of Lark. An empty text means that there is none, as in llama.cpp.
 fn lark(path: &'static str, text: Option<&str>) -> Result<Option<Found>, RequestError> {
-    match text {
-        Some(text) if text.contains("::=") => Err(RequestError::invalid(
-            path,
-            format!(
-                "`{path}` is written in GBNF, which is not supported: write it in the notation of Lark, such as `start: \"yes\" | \"no\"`"
-            ),
-        )),
-        Some(text) if !text.trim().is_empty() => {
-            Ok(Some((path, GrammarText::Lark(text.to_owned()))))
-        }
-        Some(_) | None => Ok(None),
-    }
+    let Some(text) = text.filter(|text| !text.trim().is_empty()) else {
+        return Ok(None);
+    };
+    let grammar = if text.contains("::=") {
+        lark_from_gbnf(text).map_err(|problem| {
+            let message = format!("`{path}` is not valid GBNF: {problem}");
+            RequestError::invalid(path, message)
+        })?
+    } else {
+        text.to_owned()
+    };
+    Ok(Some((path, GrammarText::Lark(grammar))))
 }
 
 fn regex(path: &'static str, pattern: Option<&str>) -> Option<Found> {
@@ -267,6 +268,10 @@ mod tests {
             (r#"{"guided_json": "{}"}"#, schema("{}")),
             (r#"{"grammar": ""}"#, None),
             (r#"{"grammar": "start: \"a\""}"#, lark("start: \"a\"")),
+            (
+                r#"{"grammar": "root ::= \"a\"{5,5}"}"#,
+                lark("start: \"a\"{5,5}\n"),
+            ),
             (r#"{"regex": "[0-9]+"}"#, regex("[0-9]+")),
             (r#"{"guided_regex": "a"}"#, regex("a")),
             (
@@ -304,7 +309,7 @@ mod tests {
                 "response_format.json_schema.schema",
             ),
             (r#"{"json_schema": 5}"#, "json_schema"),
-            (r#"{"grammar": "root ::= \"a\""}"#, "grammar"),
+            (r#"{"grammar": "root ::= \"a"}"#, "grammar"),
             (r#"{"guided_choice": []}"#, "guided_choice"),
             (r#"{"regex": "a", "grammar": "start: \"a\""}"#, "regex"),
             (

@@ -3,6 +3,7 @@
 mod body;
 mod content;
 mod format;
+mod gbnf;
 mod history;
 mod ranges;
 mod refused;
