@@ -89,7 +89,7 @@ impl BatchOptions {
             steps_per_launch: 8,
             bucket: None,
             rounding: BatchRounding::Fastest,
-            lone_rows: 1,
+            lone_rows: 2,
             choice: TokenChoice::Greedy,
             reuse: PrefixReuse::AnyLength,
         }
