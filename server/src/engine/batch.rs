@@ -156,7 +156,11 @@ impl BatchEngine {
         })
     }
 
-    fn step_items(&mut self, work: &mut [StepWork<'_>]) -> Result<Vec<Stepped>, Error> {
+    fn step_items(
+        &mut self,
+        work: &mut [StepWork<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Vec<Stepped>, Error> {
         let items = work.iter_mut().map(|work| BatchItem {
             sequence: self.sequences[&work.key].id,
             tokens: work.tokens,
@@ -172,7 +176,7 @@ impl BatchEngine {
             matcher: work.matcher.as_deref_mut(),
         });
         let mut items: Vec<BatchItem<'_>> = items.collect();
-        let results = self.batch.step_items(&mut items)?;
+        let results = self.batch.step_items_with(&mut items, meanwhile)?;
 
         let mut stepped = vec![];
         for (work, result) in work.iter().zip(results) {
@@ -266,8 +270,16 @@ impl Engine for BatchEngine {
     }
 
     fn step(&mut self, work: &mut [StepWork<'_>]) -> Result<Vec<Stepped>, EngineError> {
+        self.step_with(work, &mut || ())
+    }
+
+    fn step_with(
+        &mut self,
+        work: &mut [StepWork<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Vec<Stepped>, EngineError> {
         self.check_lost()?;
-        let stepped = self.step_items(work);
+        let stepped = self.step_items(work, meanwhile);
         stepped.map_err(|error| self.failed(&error))
     }
 

@@ -198,6 +198,20 @@ pub trait Engine: Send {
     /// has advanced.
     fn step(&mut self, work: &mut [StepWork<'_>]) -> Result<Vec<Stepped>, EngineError>;
 
+    /// Works like [`step`](Engine::step), and calls `meanwhile` at most once, if possible while the
+    /// device computes.
+    ///
+    /// # Errors
+    /// Returns the errors of [`step`](Engine::step).
+    fn step_with(
+        &mut self,
+        work: &mut [StepWork<'_>],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Vec<Stepped>, EngineError> {
+        meanwhile();
+        self.step(work)
+    }
+
     /// Generates up to `steps` tokens of each sequence, which is given with its next token. A
     /// sequence ends early after a token that ends texts, which is the last one returned.
     ///

@@ -4,18 +4,21 @@ use tokio::sync::oneshot;
 
 use super::request::GenerationError;
 
+/// The embeddings of texts, or the reason why there are none.
+pub(super) type EmbeddingResult = Result<Vec<Vec<f32>>, GenerationError>;
+
 /// Texts whose embeddings are wanted. Dropping the receiver cancels it.
 pub(super) struct EmbeddingJob {
     texts: Vec<Vec<u32>>,
     /// The embeddings of the first texts.
     vectors: Vec<Vec<f32>>,
-    result: oneshot::Sender<Result<Vec<Vec<f32>>, GenerationError>>,
+    result: oneshot::Sender<EmbeddingResult>,
 }
 
 impl EmbeddingJob {
     pub(super) fn new(
         texts: Vec<Vec<u32>>,
-        result: oneshot::Sender<Result<Vec<Vec<f32>>, GenerationError>>,
+        result: oneshot::Sender<EmbeddingResult>,
     ) -> EmbeddingJob {
         EmbeddingJob {
             texts,
@@ -57,7 +60,7 @@ impl EmbeddingJob {
     }
 
     /// Sends the result.
-    pub(super) fn finish(self, result: Result<Vec<Vec<f32>>, GenerationError>) {
+    pub(super) fn finish(self, result: EmbeddingResult) {
         // Nobody waits for a cancelled job.
         let _ = self.result.send(result);
     }

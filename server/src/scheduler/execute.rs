@@ -14,15 +14,18 @@ pub(super) enum StepResults {
     Decoded(Vec<Vec<ChosenToken>>),
 }
 
-/// Executes a planned step of the running sequences. After an error, they have not changed.
+/// Executes a planned step of the running sequences, and calls `meanwhile` at most once, if possible
+/// while the device computes. After an error, the sequences have not changed.
 pub(super) fn execute(
     engine: &mut dyn Engine,
     running: &mut [RunningSequence],
     plan: &StepPlan,
+    meanwhile: &mut dyn FnMut(),
 ) -> Result<StepResults, EngineError> {
     let rows = match plan {
         StepPlan::Idle => return Ok(StepResults::Stepped(vec![])),
         StepPlan::Decode { steps } => {
+            meanwhile();
             let work: Vec<(SequenceKey, u32)> = running
                 .iter()
                 .map(|sequence| (sequence.key, sequence.request.tokens[sequence.processed]))
@@ -56,5 +59,7 @@ pub(super) fn execute(
             matcher,
         });
     }
-    Ok(StepResults::Stepped(engine.step(&mut work)?))
+    Ok(StepResults::Stepped(
+        engine.step_with(&mut work, meanwhile)?,
+    ))
 }

@@ -22,6 +22,11 @@ impl Outbox {
         self.events.push((receiver.clone(), event));
     }
 
+    /// Moves all events of another outbox behind those of this one.
+    pub(super) fn append(&mut self, later: &mut Outbox) {
+        self.events.append(&mut later.events);
+    }
+
     /// Sends all events.
     pub(super) fn send(&mut self) {
         for (receiver, event) in self.events.drain(..) {

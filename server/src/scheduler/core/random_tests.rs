@@ -4,9 +4,11 @@
 //! sequence waits longer for its next token than its share of the token budget requires. At the
 //! end, no page and no slot is taken.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use tokio::sync::{mpsc, oneshot};
 use warpwright_engine::Sampling;
 
@@ -14,7 +16,7 @@ use super::state::{SchedulerCore, TurnResult};
 use crate::engine::EngineLimits;
 use crate::engine::scripted::{PlannedFailure, PrefixReuse, ScriptedEngine, StepLog};
 use crate::scheduler::check::{check_request, usable_ctx};
-use crate::scheduler::embedding::EmbeddingJob;
+use crate::scheduler::embedding::{EmbeddingJob, EmbeddingResult};
 use crate::scheduler::options::SchedulerOptions;
 use crate::scheduler::request::{
     AtEnd, EndReason, GenerationError, GenerationEvent, GenerationRequest,
@@ -247,10 +249,7 @@ struct RandomRun {
     setup: RandomSetup,
     log: StepLog,
     clients: Vec<Client>,
-    embeddings: Vec<(
-        usize,
-        oneshot::Receiver<Result<Vec<Vec<f32>>, GenerationError>>,
-    )>,
+    embeddings: Vec<(usize, oneshot::Receiver<EmbeddingResult>)>,
 }
 
 impl RandomRun {
@@ -340,7 +339,7 @@ impl RandomRun {
 
     fn turn(&mut self) -> TurnResult {
         let result = self.core.turn().expect("the device is not lost");
-        self.core.outbox.send();
+        self.core.send_events();
         for client in &mut self.clients {
             client.read();
         }
@@ -376,7 +375,7 @@ impl RandomRun {
         }
     }
 
-    fn finish(mut self) {
+    fn finish(&mut self) {
         let mut turns = 0;
         while self.turn() == TurnResult::Worked {
             turns += 1;
@@ -385,9 +384,9 @@ impl RandomRun {
         for client in &self.clients {
             client.check_complete();
         }
-        for (count, mut result) in self.embeddings {
+        for (count, result) in &mut self.embeddings {
             let vectors = result.try_recv().expect("it is answered");
-            assert_eq!(vectors.expect("it succeeds").len(), count);
+            assert_eq!(vectors.expect("it succeeds").len(), *count);
         }
         let status = self.core.status();
         assert_eq!((status.sequences.len(), status.waiting), (0, 0));
@@ -414,18 +413,64 @@ fn check_chunks(setup: &RandomSetup, log: &StepLog) {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+/// The numbers of events in all random runs.
+#[derive(Debug, Default)]
+struct RunCounts {
+    steps: Cell<u64>,
+    evicted: Cell<u64>,
+    cached: Cell<u64>,
+    cancelled: Cell<u64>,
+    launches: Cell<u64>,
+}
 
-    #[test]
-    fn every_request_gets_its_own_reply(
-        setup in setups(),
-        actions in prop::collection::vec(actions(), 1..60),
-    ) {
+impl RunCounts {
+    fn add(&self, run: &RandomRun) {
+        let status = run.core.status();
+        let cancelled = run.clients.iter().filter(|client| client.events.is_none());
+        let records = run.log.records();
+        let launches = records.iter().filter(|record| record.decode_steps > 1);
+        for (count, more) in [
+            (&self.steps, run.core.steps),
+            (&self.evicted, status.evicted),
+            (&self.cached, status.cached_tokens),
+            (&self.cancelled, cancelled.count() as u64),
+            (&self.launches, launches.count() as u64),
+        ] {
+            count.set(count.get() + more);
+        }
+    }
+}
+
+#[test]
+fn every_request_gets_its_own_reply() {
+    let cases = 600;
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let counts = RunCounts::default();
+    let strategy = (setups(), prop::collection::vec(actions(), 1..60));
+    let result = runner.run(&strategy, |(setup, actions)| {
         let mut run = RandomRun::new(setup);
         for action in actions {
             run.act(action);
         }
         run.finish();
+        counts.add(&run);
+        Ok(())
+    });
+    result.expect("every run passes");
+
+    // The runs reach what they are meant to try.
+    let least = u64::from(cases);
+    assert!(counts.steps.get() > 50 * least, "{counts:?}");
+    for count in [
+        &counts.evicted,
+        &counts.cached,
+        &counts.cancelled,
+        &counts.launches,
+    ] {
+        assert!(count.get() > least, "{counts:?}");
     }
 }

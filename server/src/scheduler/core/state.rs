@@ -39,7 +39,10 @@ pub(in crate::scheduler) struct SchedulerCore {
     pub(super) steps: u64,
     counts: SchedulerCounts,
     rate: EndRate,
-    pub(in crate::scheduler) outbox: Outbox,
+    /// The events of this turn.
+    outbox: Outbox,
+    /// The events of earlier turns, whose state is published.
+    earlier: Outbox,
 }
 
 /// A request that waits for pages.
@@ -101,6 +104,7 @@ impl SchedulerCore {
             counts: SchedulerCounts::default(),
             rate: EndRate::default(),
             outbox: Outbox::default(),
+            earlier: Outbox::default(),
         }
     }
 
@@ -132,10 +136,17 @@ impl SchedulerCore {
 
     /// Removes cancelled requests, fills free slots, and executes one step.
     ///
+    /// The events of the previous turn are sent before anything that takes long, or while the device
+    /// computes. The state after that turn must have been published.
+    ///
     /// # Errors
     /// Returns the reason if the device is lost.
     pub(in crate::scheduler) fn turn(&mut self) -> Result<TurnResult, DeviceLost> {
+        self.earlier.append(&mut self.outbox);
         self.remove_cancelled();
+        if !self.embeddings.is_empty() || !self.waiting.is_empty() {
+            self.earlier.send();
+        }
         let embedded = self.embed()?;
         self.admit()?;
 
@@ -161,7 +172,9 @@ impl SchedulerCore {
             }
 
             let started = Instant::now();
-            let results = execute(&mut *self.engine, &mut self.running, &plan);
+            let results = execute(&mut *self.engine, &mut self.running, &plan, &mut || {
+                self.earlier.send();
+            });
             metrics::stepped(started.elapsed());
             match results {
                 Ok(results) => {
@@ -182,6 +195,12 @@ impl SchedulerCore {
                 Err(EngineError::Lost(reason)) => return Err(DeviceLost(reason)),
             }
         }
+    }
+
+    /// Sends all events. The state must have been published.
+    pub(in crate::scheduler) fn send_events(&mut self) {
+        self.earlier.send();
+        self.outbox.send();
     }
 
     /// Ends all requests for this reason.
@@ -508,7 +527,7 @@ impl SchedulerCore {
         for row in rows.into_iter().rev() {
             let key = self.running[row.index].key;
             let single = StepPlan::Step(vec![row]);
-            match execute(&mut *self.engine, &mut self.running, &single) {
+            match execute(&mut *self.engine, &mut self.running, &single, &mut || ()) {
                 Ok(results) => self.apply(&single, results),
                 Err(EngineError::Unsupported(reason)) => {
                     self.fail_sequence(key, GenerationError::Unsupported(reason))?;

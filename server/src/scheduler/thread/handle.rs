@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::super::check::{check_request, check_text};
 use super::super::core::SchedulerCore;
-use super::super::embedding::EmbeddingJob;
+use super::super::embedding::{EmbeddingJob, EmbeddingResult};
 use super::super::options::SchedulerOptions;
 use super::super::request::{Generation, GenerationError, GenerationRequest, SubmitError};
 use super::super::status::SchedulerStatus;
@@ -102,12 +102,10 @@ impl Scheduler {
     }
 
     /// Checks texts and puts them into the queue. Returns `None` if there are none.
-    #[expect(clippy::type_complexity, reason = "the type is used once")]
     fn submit_texts(
         &self,
         texts: Vec<Vec<u32>>,
-    ) -> Result<Option<oneshot::Receiver<Result<Vec<Vec<f32>>, GenerationError>>>, SubmitError>
-    {
+    ) -> Result<Option<oneshot::Receiver<EmbeddingResult>>, SubmitError> {
         if texts.is_empty() {
             return Ok(None);
         }

@@ -36,7 +36,7 @@ pub(super) fn run(mut core: SchedulerCore, shared: &Arc<SharedState>) {
         }
         core.lose(&reason);
         shared.publish(core.lost_status(&reason), 0, Duration::ZERO);
-        core.outbox.send();
+        core.send_events();
     }
 
     // The engine of a lost device may panic when it is dropped.
@@ -70,6 +70,7 @@ impl ThreadLoop<'_> {
                     if over || core.load() == 0 {
                         core.end_all(EndReason::Shutdown);
                         self.publish(core);
+                        core.send_events();
                         core.save();
                         return Ok(());
                     }
@@ -85,7 +86,10 @@ impl ThreadLoop<'_> {
             if self.publishes(core, result) {
                 self.publish(core);
             }
-            core.outbox.send();
+            // Other events are sent in the next turn, while the device computes.
+            if result == TurnResult::Idle {
+                core.send_events();
+            }
         }
     }
 
@@ -118,7 +122,6 @@ impl ThreadLoop<'_> {
         self.published = Some((now, core.changes()));
         self.shared
             .publish(core.status(), core.load(), core.retry_after(now));
-        core.outbox.send();
     }
 }
 
