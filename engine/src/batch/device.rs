@@ -330,15 +330,43 @@ impl BatchDevice {
     }
 
     fn launch_recorded(&mut self, rows: StepRows, what: GraphKind) -> Result<(), Error> {
-        if !self.graphs.contains_key(&(rows, what)) {
-            let graph = self.record(rows, what)?.instantiate()?;
-            self.graphs.insert((rows, what), graph);
-        }
+        self.build_graph(rows, what)?;
         let graph = self
             .graphs
             .get_mut(&(rows, what))
             .expect("it was inserted if it was missing");
         Ok(graph.launch(&self.stream)?)
+    }
+
+    /// Builds a graph, unless it exists.
+    pub(super) fn build_graph(&mut self, rows: StepRows, what: GraphKind) -> Result<(), Error> {
+        if !self.graphs.contains_key(&(rows, what)) {
+            let graph = self.record(rows, what)?.instantiate()?;
+            self.graphs.insert((rows, what), graph);
+        }
+        Ok(())
+    }
+
+    /// Returns the rows that a decode step of this many sequences computes.
+    pub(super) fn step_rows(&self, sequences: u32) -> StepRows {
+        match self.lone.rows(sequences) {
+            Some(rows) => StepRows::Lone(rows),
+            None => StepRows::Bucket(self.options.bucket_of(sequences)),
+        }
+    }
+
+    /// Compiles the kernels of steps with prompts in this bucket, with any number of rows of the LM
+    /// head that is in the same bucket.
+    pub(super) fn compile_pass(&mut self, bucket: u32) -> Result<(), Error> {
+        let splits = self.options.splits(RowClass::Prompt);
+        let context = self.stream.context();
+        let shape = PassShape {
+            bucket,
+            splits,
+            overlap: false,
+        };
+        self.chunked.prepare(context, shape)?;
+        Ok(self.head.prepare(context, HeadShape { bucket, splits })?)
     }
 
     /// Records one decode step with the kernels of a batch as a graph.

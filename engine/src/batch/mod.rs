@@ -22,11 +22,13 @@
 //! | `head` | the last norm, the LM head and the choice of the next tokens |
 //! | `lone` | the decode steps of few sequences, with other kernels |
 //! | `engine` | the public type |
+//! | `compiled` | the compilation of all kernels before the first step |
 //! | `stepped`, `scored` | steps, and the scores of known tokens |
 //! | `embedded` | embeddings of texts |
 //! | `sampled`, `constrained` | the sampling parameters and the grammars of sequences |
 //! | `profile` | the kernels of a step with their times |
 
+mod compiled;
 mod constrained;
 mod device;
 mod embedded;

@@ -89,6 +89,15 @@ impl BatchEngine {
         Ok(loadable)
     }
 
+    /// Compiles the kernels of all steps, so that no request waits for them: see
+    /// [`Batch::compile`].
+    ///
+    /// # Errors
+    /// Returns a driver error if a kernel cannot be compiled.
+    pub fn compile(&mut self, progress: impl FnMut(usize, usize)) -> Result<(), Error> {
+        self.batch.compile(progress)
+    }
+
     /// Returns the batch.
     pub fn batch(&self) -> &Batch {
         &self.batch

@@ -118,6 +118,13 @@ impl DeviceLoader {
             match self.batch(context, model, progress)? {
                 BatchAttempt::Loaded(mut engine) => {
                     self.keep_pages(&mut engine, model)?;
+
+                    // The emulator compiles each kernel in milliseconds.
+                    if !is_emulator(context) {
+                        engine
+                            .compile(|done, all| progress.set_kernels(done, all))
+                            .map_err(|error| failure(&error))?;
+                    }
                     return Ok(ChosenEngine {
                         engine,
                         description: format!("the kernels for batches on {device}"),
@@ -141,8 +148,7 @@ impl DeviceLoader {
 
     /// Returns true if no option needs a batch, and if a batch is slower than a decoder.
     fn prefers_decoder(&self, context: &Context) -> bool {
-        let is_emulator = context.driver().api().emuMemSetLabel.is_some();
-        is_emulator && self.batch_option().is_none()
+        is_emulator(context) && self.batch_option().is_none()
     }
 
     /// Returns the first option that only a batch has.
@@ -286,4 +292,8 @@ fn failure(error: &Error) -> LoadError {
     } else {
         LoadError::Failed(error.to_string())
     }
+}
+/// Returns true if the device is the emulator.
+fn is_emulator(context: &Context) -> bool {
+    context.driver().api().emuMemSetLabel.is_some()
 }

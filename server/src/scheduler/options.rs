@@ -7,7 +7,8 @@ pub struct SchedulerOptions {
     /// run as the engine has slots and the queue has places.
     pub queue: usize,
     /// The maximum number of tokens in a step that continues texts, over all sequences. A step of
-    /// prompts only has as many as the engine can process.
+    /// prompts only has as many as the engine can process, and so has a step while many prompts
+    /// wait: see `CROWD` in `plan`.
     pub tokens_per_step: u32,
     /// The maximum number of decode steps per launch while no request waits.
     pub steps_per_launch: u32,

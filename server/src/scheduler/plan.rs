@@ -60,6 +60,13 @@ impl SchedulerOptions {
     }
 }
 
+/// The number of prompts from which a step is as large as the engine allows.
+///
+/// Larger steps process more tokens per second, because each reads the weights once, but the texts
+/// wait longer for their next tokens. With few prompts, the texts matter more. With many, the users
+/// who wait for their first token do.
+const CROWD: usize = 8;
+
 /// Plans the next step.
 pub(super) fn plan(input: &PlanInput<'_>) -> StepPlan {
     let recompute = input.options.recompute();
@@ -118,7 +125,7 @@ fn shared_rows(input: &PlanInput<'_>, prompts: &[usize], tokens: Vec<usize>) -> 
     let budget = if tokens.is_empty() {
         input.limits.tokens_per_step as usize
     } else {
-        input.token_budget()
+        input.shared_budget(prompts.len())
     };
 
     // With more sequences than tokens in a step, prompts keep a quarter of it. With one token per
@@ -218,6 +225,15 @@ impl PlanInput<'_> {
     fn token_budget(&self) -> usize {
         let most = self.limits.tokens_per_step;
         self.options.tokens_per_step.clamp(1, most) as usize
+    }
+
+    /// Returns the maximum number of tokens in a step of prompts and texts.
+    fn shared_budget(&self, prompts: usize) -> usize {
+        if prompts + self.waiting >= CROWD {
+            self.limits.tokens_per_step as usize
+        } else {
+            self.token_budget()
+        }
     }
 
     /// Returns the number of pages that `steps` more tokens of each sequence take.
