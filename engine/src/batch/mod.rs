@@ -23,15 +23,12 @@
 //! | `lone` | the decode steps of few sequences, with other kernels |
 //! | `engine` | the public type |
 //! | `compiled` | the compilation of all kernels before the first step |
-//! | `stepped`, `scored` | steps, and the scores of known tokens |
-//! | `embedded` | embeddings of texts |
-//! | `sampled`, `constrained` | the sampling parameters and the grammars of sequences |
+//! | `steps` | steps, also under grammars, the scores of known tokens, and embeddings of texts |
+//! | `sampled` | the sampling parameters of sequences |
 //! | `profile` | the kernels of a step with their times |
 
 mod compiled;
-mod constrained;
 mod device;
-mod embedded;
 mod engine;
 mod head;
 mod kept;
@@ -40,20 +37,18 @@ mod memory;
 mod options;
 mod pages;
 mod profile;
-mod row_class;
 mod sampled;
-mod scored;
 pub(crate) mod sequence_id;
 mod sequences;
-mod stepped;
+mod steps;
 mod stored;
 
-pub use constrained::ConstrainedSequence;
 pub use engine::Batch;
 pub use kept::{BatchPages, LoadablePages, PageFolder, SavedPages, SwappedSequence};
 pub use options::{BatchOptions, BatchRounding};
 pub use pages::prefixes::{PrefixReuse, PrefixScope};
-pub use row_class::RowClass;
 pub use sequence_id::SequenceId;
-pub use stepped::{BatchItem, BatchStepped, BatchWanted};
+pub use steps::constrained::ConstrainedSequence;
+pub use steps::row_class::RowClass;
+pub use steps::stepped::{BatchItem, BatchStepped, BatchWanted};
 pub use stored::page_folder::IgnoredFile;

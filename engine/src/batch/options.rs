@@ -3,7 +3,7 @@
 use warpwright_kernels::shared::cache::PAGE;
 
 use super::pages::prefixes::{PrefixReuse, PrefixScope};
-use super::row_class::RowClass;
+use super::steps::row_class::RowClass;
 use crate::Error;
 use crate::chunked::CHUNK;
 use crate::chunked::products::ColumnSplits;

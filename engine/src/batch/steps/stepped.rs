@@ -10,13 +10,13 @@ use warpwright_kernels::prompt::Item;
 use warpwright_model::Matcher;
 
 use super::constrained::ConstrainedSequence;
-use super::device::StepInput;
-use super::engine::{Batch, row_state};
-use super::options::BatchRounding;
 use super::row_class::RowClass;
 use super::scored::ScoreRequest;
-use super::sequence_id::SequenceId;
 use crate::Error;
+use crate::batch::device::StepInput;
+use crate::batch::engine::{Batch, row_state};
+use crate::batch::options::BatchRounding;
+use crate::batch::sequence_id::SequenceId;
 use crate::chunked::kernels;
 use crate::chunked::products::ColumnSplits;
 use crate::decode::finite::check_logits;

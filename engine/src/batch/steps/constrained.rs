@@ -11,10 +11,10 @@
 
 use warpwright_model::Matcher;
 
-use super::device::BatchDevice;
-use super::engine::Batch;
-use super::sequence_id::SequenceId;
 use crate::Error;
+use crate::batch::device::BatchDevice;
+use crate::batch::engine::Batch;
+use crate::batch::sequence_id::SequenceId;
 
 /// The tokens of one sequence in a step, and the grammar of its next token.
 pub struct ConstrainedSequence<'a> {
@@ -152,7 +152,7 @@ impl Batch {
     }
 
     /// Allows these sequences every token again.
-    pub(super) fn free(
+    pub(in crate::batch) fn free(
         &mut self,
         sequences: impl Iterator<Item = SequenceId>,
     ) -> Result<(), Error> {

@@ -12,9 +12,9 @@ use warpwright_driver::memory::Buffer;
 use warpwright_kernels::LogLikelihood;
 use warpwright_kernels::simple::log_likelihood::LogLikelihoodArgs;
 
-use super::engine::Batch;
-use super::sequence_id::SequenceId;
 use crate::Error;
+use crate::batch::engine::Batch;
+use crate::batch::sequence_id::SequenceId;
 use crate::chunked::products::ColumnSplits;
 use crate::sampling::options::Sampling;
 use crate::sampling::probabilities::LogProbabilities;

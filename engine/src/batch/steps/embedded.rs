@@ -13,12 +13,12 @@ use warpwright_kernels::shared::cache;
 use warpwright_kernels::shared::state::StepState;
 use warpwright_kernels::simple::rms_norm::RmsNormArgs;
 
-use super::device::StepInput;
-use super::engine::Batch;
-use super::options::MAX_SEQUENCES;
 use super::row_class::RowClass;
-use super::sequences::pages_of;
 use crate::Error;
+use crate::batch::device::StepInput;
+use crate::batch::engine::Batch;
+use crate::batch::options::MAX_SEQUENCES;
+use crate::batch::sequences::pages_of;
 use crate::chunked::kernels;
 use crate::signed;
 use crate::simple::kernels as simple;
