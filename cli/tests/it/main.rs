@@ -23,6 +23,8 @@ mod prompts;
 mod proposals;
 mod scores;
 #[cfg(unix)]
+mod serve;
+#[cfg(unix)]
 mod signals;
 mod speculative;
 mod tokens;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -29,11 +30,34 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// A certificate with its key, ready for connections.
+#[derive(Clone, Debug)]
+pub struct TlsCertificate {
+    config: RustlsConfig,
+}
+
+impl TlsFiles {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read, or if they do not contain a certificate and its
+    /// key.
+    pub async fn read(&self) -> io::Result<TlsCertificate> {
+        // Another provider that the process has installed is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let config = RustlsConfig::from_pem_file(&self.certificates, &self.key).await?;
+        let mut only_http1 = (*config.get_inner()).clone();
+        only_http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.reload_from_config(Arc::new(only_http1));
+        Ok(TlsCertificate { config })
+    }
+}
+
 /// The options of [`serve`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// The certificate, or `None` for plain HTTP.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<TlsCertificate>,
     /// The time in which the headers of a request must arrive. An idle connection is closed after
     /// this time as well.
     pub headers: Duration,
@@ -57,7 +81,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// open ones are closed after their current response.
 ///
 /// # Errors
-/// Returns an error if a file of the certificate cannot be used, or if the listener fails.
+/// Returns an error if the listener fails.
 pub async fn serve(
     listener: TcpListener,
     application: Router,
@@ -73,9 +97,8 @@ pub async fn serve(
     let serving = async {
         match &options.tls {
             None => server.acceptor(NoDelayAcceptor).serve(application).await,
-            Some(files) => {
-                let config = RustlsConfig::from_pem_file(&files.certificates, &files.key).await?;
-                let acceptor = RustlsAcceptor::new(config).acceptor(NoDelayAcceptor);
+            Some(TlsCertificate { config }) => {
+                let acceptor = RustlsAcceptor::new(config.clone()).acceptor(NoDelayAcceptor);
                 server.acceptor(acceptor).serve(application).await
             }
         }

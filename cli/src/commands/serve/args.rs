@@ -56,8 +56,8 @@ pub(super) struct ConnectionArgs {
     pub(super) api_key_file: Option<PathBuf>,
     /// Origin of web pages that may call the server, such as https://example.org; can be repeated
     ///
-    /// * allows all pages. Without this option, pages from this machine may call the server. If
-    /// there are keys, all pages may.
+    /// The value * allows all pages. Without this option, pages from this machine may call the
+    /// server. If there are keys, all pages may.
     #[arg(
         long,
         alias = "cors-origins",

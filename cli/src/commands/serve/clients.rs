@@ -87,14 +87,34 @@ impl ConnectionArgs {
         Ok(ApiKeys::new(keys))
     }
 
-    /// Returns the options of the listener.
-    pub(super) fn options(&self) -> ServeOptions {
-        let files = self.tls_cert.clone().zip(self.tls_key.clone());
-        ServeOptions {
-            tls: files.map(|(certificates, key)| TlsFiles { certificates, key }),
+    /// Reads the certificate, and returns the options of the listener.
+    ///
+    /// # Errors
+    /// Returns an error if the certificate cannot be used.
+    pub(super) async fn options(&self) -> Result<ServeOptions, Failure> {
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificates), Some(key)) => {
+                let files = TlsFiles {
+                    certificates: certificates.clone(),
+                    key: key.clone(),
+                };
+                let read = files.read().await;
+                let wrong = |error: io::Error| {
+                    let certificates = certificates.display();
+                    let key = key.display();
+                    Failure::Input(format!(
+                        "the certificate {certificates} with the key {key} cannot be used: {error}"
+                    ))
+                };
+                Some(read.map_err(wrong)?)
+            }
+            (Some(_), None) | (None, Some(_)) | (None, None) => None,
+        };
+        Ok(ServeOptions {
+            tls,
             headers: self.timeout,
             grace: self.grace + FLUSH,
-        }
+        })
     }
 
     /// Returns the address for browsers and clients.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
-use warpwright_server::http::serve::{bind, serve};
+use warpwright_server::http::serve::{ServeOptions, bind, serve};
 use warpwright_server::http::state::{AppState, HttpLimits};
 use warpwright_server::http::{log, router};
 use warpwright_server::models::Models;
@@ -35,6 +35,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let address = args.connections.address()?;
     let limits = args.connections.limits(address)?;
     let source = ModelSource::new(args)?;
+    let runtime = Runtime::new()
+        .map_err(|error| Failure::Runtime(format!("cannot start the threads: {error}")))?;
+    let options = runtime.block_on(args.connections.options())?;
 
     // The port is taken before the model is loaded, because loading can take minutes.
     let listener = bind(address).map_err(|error| bind_failure(address, &error))?;
@@ -49,8 +52,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     notices.say(&format!("listening on {}", args.connections.url(bound)));
 
-    let runtime = Runtime::new()
-        .map_err(|error| Failure::Runtime(format!("cannot start the threads: {error}")))?;
     let is_single = source.is_single();
     if !is_single {
         let names: Vec<&str> = source.names().collect();
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         models: source.open(),
         is_single,
     };
-    let result = runtime.block_on(server.run(listener, limits));
+    let result = runtime.block_on(server.run(listener, limits, &options));
     // A thread that loads a model may be in the driver for minutes.
     runtime.shutdown_background();
     result
@@ -78,15 +79,19 @@ struct Server<'a> {
 
 impl Server<'_> {
     /// Serves until a signal arrives, or until the only model cannot be loaded.
-    async fn run(self, listener: TcpListener, limits: HttpLimits) -> Result<(), Failure> {
+    async fn run(
+        self,
+        listener: TcpListener,
+        limits: HttpLimits,
+        options: &ServeOptions,
+    ) -> Result<(), Failure> {
         let state = AppState {
             models: Arc::new(self.models.clone()),
             limits: Arc::new(limits),
         };
         let application = router::router(&state, protocol::surfaces());
-        let options = self.args.connections.options();
         let mut ended = None;
-        let served = serve(listener, application, &options, async {
+        let served = serve(listener, application, options, async {
             ended = Some(self.until_signal().await);
         })
         .await;

@@ -49,9 +49,10 @@ impl ModelSource {
         } else {
             (vec![single(args, path)?], SourceKind::Single)
         };
-        let mut options = RegistryOptions::default();
-        options.loaded = args.engine.max_models.map(|most| most as usize);
-        options.grace = args.connections.grace;
+        let options = RegistryOptions {
+            loaded: args.engine.max_models.map(|most| most as usize),
+            grace: args.connections.grace,
+        };
         if options.loaded.is_some() && kind == SourceKind::Single {
             return Err(Failure::Input(
                 "--max-models is for a folder of models, and there is one model: leave it out"

@@ -54,18 +54,17 @@ fn of_server(statuses: &[SchedulerStatus]) {
     let cached = sum(|status| status.cached_tokens);
     let processing = sum(|status| status.sequences.len() as u64);
     let deferred = sum(|status| status.waiting as u64);
-    counter!("llamacpp:prompt_tokens_total").absolute(prompt);
+    counter!("llamacpp:prompt_tokens_total").absolute(prompt.saturating_sub(cached));
     counter!("llamacpp:prompt_tokens_cache_total").absolute(cached);
     counter!("llamacpp:tokens_predicted_total").absolute(sum(|status| status.generated_tokens));
     gauge!("llamacpp:requests_processing").set(processing as f64);
     gauge!("llamacpp:requests_deferred").set(deferred as f64);
 
     // The share of all prompt tokens that the cache had.
-    let all = prompt + cached;
-    let ratio = if all == 0 {
+    let ratio = if prompt == 0 {
         0.0
     } else {
-        cached as f64 / all as f64
+        cached as f64 / prompt as f64
     };
     gauge!("llamacpp:prompt_cache_hit_ratio").set(ratio);
 }
