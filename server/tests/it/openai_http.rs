@@ -291,26 +291,37 @@ async fn a_prompt_that_is_too_long_is_refused_with_both_numbers() {
 
 #[tokio::test]
 async fn a_full_queue_is_a_429_that_says_when_to_retry() {
-    let setup = Setup {
-        delay: Duration::from_millis(200),
+    let setup = || Setup {
+        delay: Duration::from_millis(100),
         options: SchedulerOptions {
-            queue: 1,
+            queue: 0,
             ..SchedulerOptions::default()
         },
         ..Setup::default()
     };
-    let app = replying_with("x", setup);
-    let body = json!({"prompt": "x", "n": 20});
-    let answer = post(&app, "/v1/completions", &body).await;
-    assert_eq!(answer.status, 429, "{}", answer.body);
-    assert_eq!(answer.json()["error"]["type"], "rate_limit_error");
+    let app = replying_with("x", setup());
+    let body = json!({"prompt": "x"});
+    let send = || post(&app, "/v1/completions", &body);
+    let answers: [Answer; 5] = tokio::join!(send(), send(), send(), send(), send()).into();
+    let refused: Vec<&Answer> = answers
+        .iter()
+        .filter(|answer| answer.status == 429)
+        .collect();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].json()["error"]["type"], "rate_limit_error");
     assert!(
-        answer
+        refused[0]
             .header("retry-after")
             .parse::<u32>()
             .expect("seconds")
             >= 1
     );
+
+    // The prompts of one request wait for each other.
+    let app = replying_with("x", setup());
+    let answer = post(&app, "/v1/completions", &json!({"prompt": vec!["x"; 12]})).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(answer.json()["choices"].as_array().map(Vec::len), Some(12));
 }
 
 #[tokio::test]

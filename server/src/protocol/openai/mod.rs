@@ -29,7 +29,7 @@ pub use events::StreamWriter;
 pub use form::{Delivery, ResponseForm};
 pub use head::{ResponseHead, StreamState};
 pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob, chat_logprobs};
-pub use model_list::{ModelEntry, ModelList, ModelMeta, ModelStatus};
+pub use model_list::{ModelList, ModelMeta, ModelObject, ModelStatus};
 pub use usage::{CompletionTokens, PromptTokens, Timings, Usage};
 
 use axum::Router;

@@ -18,7 +18,7 @@ pub struct ModelList {
     /// `list`.
     pub object: &'static str,
     /// The models.
-    pub data: Vec<ModelEntry>,
+    pub data: Vec<ModelObject>,
     /// An empty list. Codex requires the field, and takes its own defaults for models that are not
     /// in it. An entry would have to contain the instructions of Codex itself.
     #[schema(value_type = Vec<Object>)]
@@ -27,7 +27,7 @@ pub struct ModelList {
 
 /// A model.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct ModelEntry {
+pub struct ModelObject {
     /// The name, for the field `model` of requests.
     pub id: String,
     /// `model`.
@@ -86,7 +86,7 @@ pub struct ModelMeta {
     pub size: u64,
 }
 
-fn entry(listed: &ListedModel) -> ModelEntry {
+fn entry(listed: &ListedModel) -> ModelObject {
     let (status, loaded) = match &listed.state {
         ModelState::Unloaded => (ModelStatus::new("unloaded"), None),
         ModelState::Loading { percent } => {
@@ -105,7 +105,7 @@ fn entry(listed: &ListedModel) -> ModelEntry {
             (status, None)
         }
     };
-    ModelEntry {
+    ModelObject {
         id: listed.name.clone(),
         object: "model",
         created: loaded.map_or(0, |model| model.created),
@@ -152,7 +152,7 @@ pub(super) async fn models(State(state): State<AppState>) -> Response {
     tag = "OpenAI",
     params(("model" = String, Path, description = "The name of the model")),
     responses(
-        (status = 200, description = "The model", body = ModelEntry),
+        (status = 200, description = "The model", body = ModelObject),
         (status = 404, description = "There is no such model", body = ErrorBody),
     ),
 )]

@@ -17,8 +17,8 @@ use crate::protocol::openai::error::{ErrorBody, error_response};
 use crate::protocol::openai::events::written;
 use crate::protocol::openai::form::Delivery;
 use crate::protocol::openai::head::ResponseHead;
-use crate::protocol::shared::{Body, sse_response};
-use crate::reply;
+use crate::protocol::shared::{Body, fit_later_system, sse_response};
+use crate::reply::{self, ReplyPrompt};
 
 /// Replies to a conversation.
 #[utoipa::path(
@@ -55,7 +55,11 @@ async fn respond(
     let head = ResponseHead::new("chatcmpl-", &model.name);
     let form = call.form;
     let count = call.reply.count;
-    let mut replies = reply::start(&model, call.reply).await?;
+    let mut request = call.reply;
+    if let ReplyPrompt::Chat(chat) = request.prompt {
+        request.prompt = ReplyPrompt::Chat(fit_later_system(&model, chat).await);
+    }
+    let mut replies = reply::start(&model, request).await?;
     match form.delivery {
         Delivery::Events => {
             let events = UnboundedReceiverStream::new(replies.events);

@@ -169,7 +169,8 @@ pub struct ChatBody {
 /// Fields of OpenAI, vLLM and llama.cpp that are not supported.
 ///
 /// Fields that do not change the reply are ignored, for example `user`, `metadata`,
-/// `prompt_cache_key`, `safety_identifier`, `prediction` and `id_slot`.
+/// `prompt_cache_key`, `safety_identifier`, `prediction` and `id_slot`. So is `timings_per_token`,
+/// because the last event has the times anyway.
 pub(super) const REFUSED_CHAT: &[Refused] = &[
     refused("audio", Unless::Empty, "this server generates only text"),
     refused(

@@ -1,6 +1,7 @@
 //! The endpoint `POST /v1/completions`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
@@ -13,7 +14,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use super::call::{CompletionBody, CompletionCall, Echo, completion_call};
 use super::response::{Completion, CompletionCollector, CompletionTexts};
 use super::stream::CompletionStream;
-use crate::error::RequestError;
+use crate::error::{ErrorKind, RequestError};
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
 use crate::models::ServedModel;
@@ -22,7 +23,10 @@ use crate::protocol::openai::events::written;
 use crate::protocol::openai::form::Delivery;
 use crate::protocol::openai::head::ResponseHead;
 use crate::protocol::shared::{Body, sse_response};
-use crate::reply::{self, Replies, ReplyEvent, ReplyPrompt};
+use crate::reply::{self, Replies, ReplyEvent, ReplyPrompt, ReplyRequest};
+
+/// The longest time between two attempts to start the reply to a prompt.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Continues texts.
 #[utoipa::path(
@@ -61,11 +65,7 @@ async fn respond(
     let form = call.form;
     let count = call.count;
 
-    // If a prompt is refused, the replies to the earlier ones are dropped and thereby canceled.
-    let mut replies = vec![];
-    for request in call.replies {
-        replies.push(reply::start(&model, request).await?);
-    }
+    let replies = started(&model, call.replies).await?;
     let mut events = merged(replies, count);
     match form.delivery {
         Delivery::Events => {
@@ -80,6 +80,30 @@ async fn respond(
             Ok(Json(collector.finish(&head)?).into_response())
         }
     }
+}
+
+/// Starts the replies to all prompts. If a prompt is refused, the replies to the earlier ones are
+/// dropped and thereby canceled.
+async fn started(
+    model: &Arc<ServedModel>,
+    requests: Vec<ReplyRequest>,
+) -> Result<Vec<Replies>, RequestError> {
+    let mut replies: Vec<Replies> = vec![];
+    for request in requests {
+        let started = loop {
+            match reply::start(model, request.clone()).await {
+                // A request with more prompts than the queue has places must not fail each time.
+                // Its first prompt has a place, so the others come to their turn.
+                Err(RequestError {
+                    kind: ErrorKind::QueueFull { retry_after },
+                    ..
+                }) if !replies.is_empty() => tokio::time::sleep(retry_after.min(RETRY)).await,
+                other => break other?,
+            }
+        };
+        replies.push(started);
+    }
+    Ok(replies)
 }
 
 /// Returns the texts of the prompts, if the response needs them.
