@@ -79,6 +79,9 @@ def run(script, server, *arguments):
 
 def main(program, model):
     run("sdk.py", Server(program, model, "--chat-template", str(HERE / "page.jinja"), "--ctx", "512"))
+    # It starts its own server, because its model needs a larger context and its own replies.
+    print("== agents.py", flush=True)
+    subprocess.run([sys.executable, HERE / "agents.py", program, model], timeout=END, check=True)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium:
         scripted = Server(program, model, "--scripted", str(HERE / "page.jsonl"), "--scripted-delay", "5",
