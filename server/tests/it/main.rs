@@ -4,4 +4,5 @@ mod device_engines;
 mod harness;
 mod http;
 mod openai_chat;
+mod reply;
 mod scheduler;
