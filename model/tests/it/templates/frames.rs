@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use warpwright_model::chat::{
-    AnswerForm, CallCount, CallForms, ChatTemplate, ReplyForms, ReplyFrame, Tools, today,
+    AnswerForm, ArgumentsForm, CallCount, CallForms, ChatTemplate, ReplyForms, ReplyFrame, Tools,
+    today,
 };
 use warpwright_model::{GrammarCompiler, GrammarText, Model};
 
@@ -85,7 +86,11 @@ fn forced_calls_are_those_that_the_template_writes() {
                 .compile_framed(&frame, None)
                 .unwrap_or_else(|error| panic!("{name}: {error}\n{frame}"));
             let mut matcher = grammar.matcher();
-            let reply = round_trip::written(&template, &tools, &calls).unwrap();
+            let given = |arguments: &Value| match template.arguments_form() {
+                ArgumentsForm::Object => arguments.clone(),
+                ArgumentsForm::Text => arguments.to_string().into(),
+            };
+            let reply = round_trip::rendered(&template, &tools, &calls, given).unwrap();
 
             // The template may write a closed thought in front of the call, and ends the message.
             let at = frame.find("calls: \"").map_or(0, |at| at + 8);
