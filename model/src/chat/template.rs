@@ -79,6 +79,12 @@ impl ChatTemplate {
             .get_or_init(|| calls::formats(&self.renderer, &self.source))
     }
 
+    /// Finds the formats of calls and thoughts now, so that copies of the template have them too.
+    /// This renders some conversations.
+    pub fn find_formats(&self) {
+        self.formats();
+    }
+
     /// Returns true if the format of the calls that the template writes is known.
     pub fn knows_calls(&self) -> bool {
         !self.formats().syntaxes.is_empty()
@@ -143,7 +149,9 @@ impl ChatTemplate {
         conversation: &Conversation,
         prompt: &str,
     ) -> CallStream<'a> {
-        let foreign = ForeignText::new(&conversation.messages, conversation.tools.as_ref());
+        let foreign = tools.map_or(ForeignText::default(), |_| {
+            ForeignText::new(&conversation.messages, conversation.tools.as_ref())
+        });
         CallStream::with_thoughts(self.formats(), tools, foreign, prompt)
     }
 

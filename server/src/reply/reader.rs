@@ -350,3 +350,226 @@ impl ReplyClock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::LazyLock;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use warpwright_model::chat::{ChatTemplate, Conversation, Tools};
+
+    use super::*;
+    use crate::scheduler::{GenerationEnded, GenerationError};
+
+    static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/rustdoc-7m-Q4_K_M.gguf");
+        Tokenizer::open(&model).expect("the small model has a tokenizer")
+    });
+
+    /// A template without calls, whose models think between `<think>` and `</think>`.
+    static TEMPLATE: LazyLock<ChatTemplate> = LazyLock::new(|| {
+        let text = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}<tool_call>\n{\"name\": \"{{ \
+                    c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor \
+                    %}{% endfor %}";
+        ChatTemplate::new(text, vec![]).expect("it is a template")
+    });
+
+    static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
+        Tools::new(r#"[{"type": "function", "function": {"name": "f"}}]"#).expect("it is a list")
+    });
+
+    /// The way in which a reply is read.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Reading {
+        Text,
+        Chat,
+        Tools,
+    }
+
+    fn chosen(token: u32) -> ChosenToken {
+        ChosenToken {
+            token,
+            probabilities: Some(LogProbabilities {
+                chosen: -1.0,
+                best: vec![(token, -1.0), (5, -2.0)],
+            }),
+        }
+    }
+
+    fn ended(reason: EndReason) -> GenerationEvent {
+        GenerationEvent::Ended(GenerationEnded {
+            reason,
+            queued: Duration::ZERO,
+            prompt: Duration::ZERO,
+            decode: Duration::ZERO,
+        })
+    }
+
+    /// Reads tokens that arrive in groups of these sizes.
+    fn read(
+        tokens: &[u32],
+        sizes: &[usize],
+        stops: &StopStrings,
+        reading: Reading,
+        logprobs: Option<u32>,
+    ) -> Vec<ReplyPart> {
+        let conversation = Conversation::default();
+        let tools = (reading == Reading::Tools).then_some(&*TOOLS);
+        let calls = TEMPLATE.reply(tools, &conversation, "");
+        let mut reader = ReplyReader::new(ReplyReaderOptions {
+            tokenizer: &TOKENIZER,
+            prompt: &[1, 2],
+            stops,
+            logprobs,
+            prompt_logprobs: None,
+            calls: (reading != Reading::Text).then_some(calls),
+            call_limit: CallLimit::Many,
+            shows: &|_| false,
+        });
+        let mut parts = reader.event(GenerationEvent::Started { cached: 1 });
+        let mut rest = tokens;
+        let mut sizes = sizes.iter().copied().chain(std::iter::repeat(3));
+        while !rest.is_empty() {
+            let size = sizes.next().unwrap_or(1).clamp(1, rest.len());
+            let (group, after) = rest.split_at(size);
+            rest = after;
+            let group = group.iter().map(|token| chosen(*token)).collect();
+            parts.extend(reader.event(GenerationEvent::Tokens(group)));
+        }
+        parts.extend(reader.event(ended(EndReason::Stop)));
+        parts
+    }
+
+    /// The text and the thoughts of a reply, its tokens, and its end.
+    fn summary(parts: &[ReplyPart]) -> (String, String, Vec<u32>, ReplyEnded) {
+        let mut text = String::new();
+        let mut thought = String::new();
+        let mut tokens = vec![];
+        for part in parts {
+            match part {
+                ReplyPart::Text(more) => text.push_str(more),
+                ReplyPart::Reasoning(more) => thought.push_str(more),
+                ReplyPart::Tokens(more) => tokens.extend(more.iter().map(|token| token.token)),
+                ReplyPart::Started { .. }
+                | ReplyPart::Prompt(_)
+                | ReplyPart::Call(_)
+                | ReplyPart::Ended(_)
+                | ReplyPart::Failed(_) => {}
+            }
+        }
+        let Some(ReplyPart::Ended(ended)) = parts.last() else {
+            panic!("{parts:?} do not end")
+        };
+        // The times differ from run to run.
+        let ended = ReplyEnded {
+            times: ReplyTimes::default(),
+            ..ended.clone()
+        };
+        (text, thought, tokens, ended)
+    }
+
+    fn encode(text: &str) -> Vec<u32> {
+        TOKENIZER.encode_rest(text).expect("it has tokens")
+    }
+
+    fn stops(stops: &[&str]) -> StopStrings {
+        let stops = stops.iter().map(|stop| (*stop).to_owned()).collect();
+        StopStrings::new(stops).expect("none is empty")
+    }
+
+    #[test]
+    fn an_incomplete_character_ends_as_a_replacement() {
+        let mut tokens = encode("a🦀");
+        tokens.pop();
+        let parts = read(&tokens, &[], &stops(&[]), Reading::Chat, Some(0));
+        let (text, _, reported, ended) = summary(&parts);
+        assert_eq!(text, "a\u{fffd}");
+        assert_eq!(reported, tokens);
+        assert_eq!(ended.tokens as usize, tokens.len() + 1);
+    }
+
+    #[test]
+    fn tokens_of_a_stop_string_are_not_reported() {
+        let tokens = encode("one two three");
+        let parts = read(&tokens, &[100], &stops(&[" two"]), Reading::Text, Some(1));
+        let (text, _, reported, ended) = summary(&parts);
+        assert_eq!(text, "one");
+        assert_eq!(TOKENIZER.decode(&reported), "one");
+        assert_eq!(ended.reason, FinishReason::StopString(" two".to_owned()));
+        assert!((ended.tokens as usize) < tokens.len(), "later tokens count");
+    }
+
+    #[test]
+    fn the_engine_reports_its_failure() {
+        let no_stops = stops(&[]);
+        let mut reader = ReplyReader::new(ReplyReaderOptions {
+            tokenizer: &TOKENIZER,
+            prompt: &[1, 2],
+            stops: &no_stops,
+            logprobs: None,
+            prompt_logprobs: Some(1),
+            calls: None,
+            call_limit: CallLimit::Many,
+            shows: &|_| false,
+        });
+        let scores = vec![LogProbabilities {
+            chosen: -0.5,
+            best: vec![(2, -0.5), (3, -1.0)],
+        }];
+        let prompt = reader.event(GenerationEvent::Prompt(scores));
+        let [ReplyPart::Prompt(tokens)] = &prompt[..] else {
+            panic!("{prompt:?}")
+        };
+        let logprobs: Vec<Option<f64>> = tokens.iter().map(|token| token.logprob).collect();
+        assert_eq!(logprobs, [None, Some(-0.5)]);
+        assert_eq!(tokens[1].best.len(), 1);
+
+        let failed = reader.event(GenerationEvent::Failed(GenerationError::Lost("x".into())));
+        assert!(matches!(failed[..], [ReplyPart::Failed(_)]));
+        assert!(reader.event(ended(EndReason::Stop)).is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// No text is lost or duplicated, and the groups of tokens do not matter.
+        #[test]
+        fn the_parts_do_not_depend_on_the_groups_of_tokens(
+            words in prop::collection::vec(prop::sample::select(vec![
+                "<think>", "</think>", "a", "b ", " ", "\n", "ü", "🦀", "<", "stop", "st",
+                "<tool_call>", "</tool_call>", "{\"name\": \"f\", \"arguments\": {}}",
+            ]), 0..12),
+            bytes in prop::collection::vec(prop::sample::select(vec![0_u32, 3, 4, 130, 200, 230]), 0..3),
+            sizes in prop::collection::vec(1..5_usize, 0..8),
+            reading in prop::sample::select(vec![Reading::Text, Reading::Chat, Reading::Tools]),
+            has_logprobs in any::<bool>(),
+        ) {
+            let mut tokens = encode(&words.concat());
+            // Single bytes, which may be the beginning of a character, and control tokens.
+            tokens.extend(bytes);
+            let stops = stops(&["stop", "\n\n\n"]);
+            let logprobs = has_logprobs.then_some(1);
+            let one = read(&tokens, &[1; 400], &stops, reading, logprobs);
+            let many = read(&tokens, &sizes, &stops, reading, logprobs);
+            let found = summary(&one);
+            prop_assert_eq!(&found, &summary(&many));
+            let (text, thought, reported, ended) = found;
+            if reading == Reading::Text {
+                let mut stream = TextStream::new(Some(&TOKENIZER), &[], &stops);
+                let mut whole: String = tokens.iter().map(|token| stream.push(*token)).collect();
+                whole += &stream.finish(TextEnding::Limit).0;
+                prop_assert_eq!(&text, &whole);
+                prop_assert_eq!(&thought, "");
+            }
+            if has_logprobs {
+                let is_stopped = matches!(ended.reason, FinishReason::StopString(_));
+                prop_assert!(tokens.starts_with(&reported));
+                prop_assert_eq!(reported.len() == tokens.len() || is_stopped, true);
+            }
+            prop_assert!(ended.tokens as usize <= tokens.len() + 1);
+            prop_assert!(ended.reasoning_tokens <= ended.tokens);
+        }
+    }
+}

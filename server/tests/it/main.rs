@@ -10,4 +10,5 @@ mod native;
 mod openai_chat;
 mod openai_completions;
 mod openai_http;
+mod reply;
 mod scheduler;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 mod calls;
 mod compare;
+mod frames;
 mod hostile;
 mod round_trip;
 mod thoughts;

@@ -297,7 +297,8 @@ pub(crate) fn written(
     })
 }
 
-fn rendered(
+/// Returns the text of a reply with calls whose arguments have the form that `given` returns.
+pub(crate) fn rendered(
     template: &ChatTemplate,
     tools: &Tools,
     calls: &[Wanted],

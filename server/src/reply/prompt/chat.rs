@@ -152,6 +152,9 @@ fn template(model: &ServedModel, tools: Option<&Tools>) -> Result<ChatTemplate, 
         ));
     };
 
+    // A copy has the formats of the original only if the original has found them already, which takes
+    // several renderings.
+    found.find_formats();
     if tools.is_some() {
         check_tools(found)?;
     }
