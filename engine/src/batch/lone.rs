@@ -7,23 +7,17 @@
 //! logits. The tokens are chosen from them as in every other step, so sampling, grammars, stop
 //! tokens and limits need nothing here.
 
-use std::cell::Cell;
-
 use warpwright_driver::Context;
-use warpwright_driver::graph::{Graph, Recorder};
 use warpwright_driver::memory::{Buffer, Pinned, View};
-use warpwright_driver::stream::Queue;
 use warpwright_kernels::shared::cache;
 use warpwright_kernels::shared::state::{self, StepState};
 use warpwright_model::layer::Attention;
 use warpwright_model::{Config, Outline};
 
-use super::device::{BatchDevice, GraphKind};
 use super::options::{BatchOptions, MAX_LONE_ROWS};
 use crate::Error;
 use crate::pipeline::cache::PageTable;
 use crate::pipeline::kernels::Pipeline;
-use crate::pipeline::pass::{HeadBuffers, PassCache, PipelinePass};
 use crate::pipeline::resolved::{MAX_SPLITS, ResolvedPipeline, ResolvedStep};
 use crate::pipeline::workspace::{BatchVectors, PipelineWorkspace};
 
@@ -31,21 +25,21 @@ use crate::pipeline::workspace::{BatchVectors, PipelineWorkspace};
 pub(super) struct LoneSteps {
     /// The steps, the fewest rows first.
     steps: Vec<LoneStep>,
-    table: PageTable,
+    pub(super) table: PageTable,
     /// The states for the LM head, `[rows, 8]`. They are done, so it chooses no tokens.
-    idle: View<u32>,
+    pub(super) idle: View<u32>,
     /// A prompt of one token, which is not read.
-    prompt: View<u32>,
+    pub(super) prompt: View<u32>,
     /// The tokens that the LM head would choose for position 0, which it does not.
-    out: Pinned<u32>,
+    pub(super) out: Pinned<u32>,
 }
 
 /// The step of a number of rows.
-struct LoneStep {
-    pipeline: Pipeline,
-    workspace: PipelineWorkspace,
+pub(super) struct LoneStep {
+    pub(super) pipeline: Pipeline,
+    pub(super) workspace: PipelineWorkspace,
     /// The queries, `[rows, heads, head_dim]`.
-    q: View<f32>,
+    pub(super) q: View<f32>,
 }
 
 impl LoneStep {
@@ -110,81 +104,11 @@ impl LoneSteps {
     }
 
     /// Returns the step of this many rows, which must be one of [`rows`](LoneSteps::rows).
-    fn step(&self, rows: u32) -> &LoneStep {
+    pub(super) fn step(&self, rows: u32) -> &LoneStep {
         let mut steps = self.steps.iter();
         steps
             .find(|step| step.rows() == rows)
             .expect("the number of rows is that of a step")
-    }
-}
-
-impl BatchDevice {
-    /// Records decode steps of this many rows.
-    pub(super) fn record_lone(&self, rows: u32, what: GraphKind) -> Result<Graph, Error> {
-        let mut recorder = Recorder::pipeline(self.stream.context())?;
-        let state = self.lone_state(rows);
-        match what {
-            GraphKind::Steps(steps) => {
-                for _ in 0..steps {
-                    // Attention reads cache rows of earlier steps before it waits for its
-                    // predecessor, so those steps must have completed.
-                    recorder.full_edge();
-                    self.lone_logits(&mut recorder, rows)?;
-                    self.head
-                        .choose(&mut recorder, &self.config, &self.options, &state, rows)?;
-                }
-            }
-            GraphKind::Logits => self.lone_logits(&mut recorder, rows)?,
-        }
-
-        Ok(recorder.finish())
-    }
-
-    /// Returns the states of the rows.
-    fn lone_state(&self, rows: u32) -> View<u32> {
-        let states = &self.chunked.workspace.state;
-        states.view_range(0..rows as usize * state::LEN)
-    }
-
-    /// Queues the logits of a step.
-    pub(super) fn lone_logits(&self, queue: &mut impl Queue, rows: u32) -> Result<(), Error> {
-        let lone = &self.lone;
-        let step = lone.step(rows);
-
-        // The rows of a pass stay in the workspace of the other kernels, where a failed step is
-        // examined.
-        let len = rows as usize * self.config.hidden as usize;
-        let x = self.chunked.workspace.x.view_range(0..len);
-        let pass = PipelinePass {
-            pipeline: &step.pipeline,
-            weights: &self.weights,
-            workspace: &step.workspace,
-            adapter: None,
-            cache: PassCache {
-                k: &self.k_cache,
-                v: &self.v_cache,
-                table: Some(&lone.table),
-                ctx: self.options.ctx,
-                freq: &self.freq,
-            },
-            vectors: BatchVectors {
-                state: self.lone_state(rows),
-                x: x.clone(),
-                q: step.q.clone(),
-                logits: self.head.first_logits(rows),
-            },
-            sequence: Cell::new(0),
-        };
-        pass.layers(queue)?;
-        let head = HeadBuffers {
-            prompt: &lone.prompt,
-            stop: self.head.stop(),
-            stops: 0,
-            out: &lone.out,
-            state: lone.idle.view_range(0..rows as usize * state::LEN),
-            ctx: 1,
-        };
-        Ok(pass.lm_head(queue, &self.weights.head, &x, head)?)
     }
 }
 

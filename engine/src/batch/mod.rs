@@ -20,7 +20,7 @@
 //! | `stored` | the files of pages |
 //! | `device` | the buffers, the data that the host writes to them, and the launches of a step |
 //! | `head` | the last norm, the LM head and the choice of the next tokens |
-//! | `lone` | the decode steps of few sequences, with other kernels |
+//! | `lone`, `lone_launch` | the decode steps of few sequences, with other kernels |
 //! | `engine` | the public type |
 //! | `compiled` | the compilation of all kernels before the first step |
 //! | `steps` | steps, also under grammars, the scores of known tokens, and embeddings of texts |
@@ -33,6 +33,7 @@ mod engine;
 mod head;
 mod kept;
 mod lone;
+mod lone_launch;
 mod memory;
 mod options;
 mod pages;

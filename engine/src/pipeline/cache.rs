@@ -10,17 +10,9 @@ use warpwright_driver::{Context, Error};
 use warpwright_kernels::pipeline::{CacheKernel, PageTableArgs, Paged, PagedArgs, Plan, Qkv};
 
 use super::adapter::{GemvLoader, LoadedGemv, LoraViews};
+use super::cache_layout::CacheLayout;
 use super::resolved::ResolvedGemv;
 use crate::distinct::SharedKernels;
-
-/// The layout of the cache of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CacheLayout {
-    /// All pages belong to one sequence, in order.
-    Own,
-    /// The page table lists the pages of each sequence.
-    Paged,
-}
 
 /// A page table on the device, with the sizes of the caches that it belongs to.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 
 pub(crate) mod adapter;
 pub(crate) mod cache;
+pub(crate) mod cache_layout;
 mod gemv_kind;
 pub(crate) mod kernels;
 pub(crate) mod kinds;

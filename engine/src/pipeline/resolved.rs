@@ -20,7 +20,7 @@ use warpwright_model::layer::{Attention, Dense, HeadNorms, NormPositions, QkvBia
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use super::adapter::ResolvedLora;
-use super::cache::CacheLayout;
+use super::cache_layout::CacheLayout;
 use super::gemv_kind::GemvKind;
 use super::kinds::PipelineLayer;
 use super::target::KernelTarget;

@@ -6,7 +6,7 @@ use warpwright_kernels::pipeline::{block_float, plan};
 use warpwright_kernels::shared::state;
 use warpwright_model::layer::Attention;
 
-use super::cache::CacheLayout;
+use super::cache_layout::CacheLayout;
 use super::resolved::ResolvedStep;
 use crate::buffers::DecoderBuffers;
 

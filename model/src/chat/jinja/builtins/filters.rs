@@ -23,7 +23,7 @@ type Run<T> = Result<T, Error>;
 /// # Errors
 /// Returns an error if there is no filter of this name, if it is not supported, or if Jinja2 would
 /// raise an exception.
-pub(in crate::chat::jinja) fn apply(
+pub(crate) fn apply(
     host: &mut dyn Host,
     name: &str,
     value: Value,

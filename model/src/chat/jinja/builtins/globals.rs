@@ -16,7 +16,7 @@ const LONGEST_RANGE: usize = 100_000;
 
 /// Returns the global variable with a name. Without a date, the function that reads it does not
 /// exist.
-pub(in crate::chat::jinja) fn global(name: &str, date: Option<Date>) -> Option<Value> {
+pub(crate) fn global(name: &str, date: Option<Date>) -> Option<Value> {
     let functions = [
         "range",
         "dict",
@@ -36,11 +36,7 @@ pub(in crate::chat::jinja) fn global(name: &str, date: Option<Date>) -> Option<V
 }
 
 /// Calls a global function.
-pub(in crate::chat::jinja) fn call(
-    host: &mut dyn Host,
-    name: &str,
-    arguments: Arguments,
-) -> Run<Value> {
+pub(crate) fn call(host: &mut dyn Host, name: &str, arguments: Arguments) -> Run<Value> {
     match name {
         "range" => range(arguments),
         "dict" => Ok(Value::Dict(Rc::new(dict("dict", arguments)?))),

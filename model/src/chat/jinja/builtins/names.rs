@@ -52,7 +52,7 @@ const FILTERS: [&str; 48] = [
 ];
 
 /// Filters that Jinja has and this crate has not.
-pub(in crate::chat::jinja) const UNSUPPORTED_FILTERS: [&str; 6] = [
+pub(crate) const UNSUPPORTED_FILTERS: [&str; 6] = [
     "pprint",
     "random",
     "striptags",
@@ -62,7 +62,7 @@ pub(in crate::chat::jinja) const UNSUPPORTED_FILTERS: [&str; 6] = [
 ];
 
 /// Returns true if Jinja has a filter with this name.
-pub(in crate::chat::jinja) fn is_filter(name: &str) -> bool {
+pub(crate) fn is_filter(name: &str) -> bool {
     FILTERS.contains(&name) || UNSUPPORTED_FILTERS.contains(&name)
 }
 
@@ -109,6 +109,6 @@ const TESTS: [&str; 39] = [
 ];
 
 /// Returns true if Jinja has a test with this name.
-pub(in crate::chat::jinja) fn is_test(name: &str) -> bool {
+pub(crate) fn is_test(name: &str) -> bool {
     TESTS.contains(&name)
 }

@@ -28,11 +28,7 @@ fn comparison(name: &str) -> Option<Comparison> {
 ///
 /// # Errors
 /// Returns an error if there is no test of this name, or if Jinja2 would raise an exception.
-pub(in crate::chat::jinja) fn apply(
-    name: &str,
-    value: &Value,
-    arguments: Arguments,
-) -> Result<bool, Error> {
+pub(crate) fn apply(name: &str, value: &Value, arguments: Arguments) -> Result<bool, Error> {
     let what = format!("the test `{name}`");
     if let Some(comparison) = comparison(name) {
         let [other] = arguments.bind(&what, ["b"])?;

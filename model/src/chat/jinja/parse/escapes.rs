@@ -2,7 +2,7 @@
 //! it.
 
 /// Returns the text of a string between its quotes.
-pub(in crate::chat::jinja) fn decode(text: &str) -> Result<String, String> {
+pub(crate) fn decode(text: &str) -> Result<String, String> {
     if !text.contains('\\') {
         return Ok(text.to_owned());
     }

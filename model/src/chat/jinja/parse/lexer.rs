@@ -7,7 +7,7 @@ use crate::chat::jinja::python::text::is_space;
 
 /// A token.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::chat::jinja) enum Token {
+pub(crate) enum Token {
     /// Text outside of tags.
     Data(String),
     VariableBegin,
@@ -31,7 +31,7 @@ const SIGNS: [&str; 26] = [
 ];
 
 /// A token and its line.
-pub(in crate::chat::jinja) type Placed = (u32, Token);
+pub(crate) type Placed = (u32, Token);
 
 /// A reader of the text.
 struct Lexer<'t> {
@@ -44,7 +44,7 @@ struct Lexer<'t> {
 }
 
 /// Returns the tokens of a template, with [`Token::End`] as the last.
-pub(in crate::chat::jinja) fn tokens(source: &str) -> Result<Vec<Placed>, Error> {
+pub(crate) fn tokens(source: &str) -> Result<Vec<Placed>, Error> {
     // Jinja unifies line breaks before it reads anything else, and drops one at the end.
     let unified = source.replace("\r\n", "\n").replace('\r', "\n");
     let text = unified.strip_suffix('\n').unwrap_or(&unified);

@@ -17,12 +17,12 @@ use crate::chat::jinja::parse::syntax::{
 
 /// A template that was parsed.
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct Parsed {
-    pub(in crate::chat::jinja) frame: Frame,
+pub(crate) struct Parsed {
+    pub(crate) frame: Frame,
     /// True if there is a `{% generation %}`.
-    pub(in crate::chat::jinja) marks_replies: bool,
+    pub(crate) marks_replies: bool,
     /// True if a name is `strftime_now`.
-    pub(in crate::chat::jinja) asks_date: bool,
+    pub(crate) asks_date: bool,
 }
 
 /// A recursive descent parser.
@@ -46,7 +46,7 @@ struct Parser {
 ///
 /// # Errors
 /// Returns an error with the line if the text is not a template.
-pub(in crate::chat::jinja) fn parse(source: &str) -> Result<Parsed, Error> {
+pub(crate) fn parse(source: &str) -> Result<Parsed, Error> {
     let tokens = lexer::tokens(source)?;
     let mut parser = Parser {
         tokens,

@@ -30,7 +30,7 @@ struct Symbols<'p> {
 }
 
 /// Finds the variables of all scopes, and returns those of the top level that begin as undefined.
-pub(in crate::chat::jinja) fn resolve(body: &mut Body) -> Vec<String> {
+pub(crate) fn resolve(body: &mut Body) -> Vec<String> {
     let mut symbols = Symbols::default();
     symbols.statements(body);
     inner(body, &symbols);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 /// An expression and the line that it begins in.
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct Expr {
-    pub(in crate::chat::jinja) line: u32,
-    pub(in crate::chat::jinja) kind: ExprKind,
+pub(crate) struct Expr {
+    pub(crate) line: u32,
+    pub(crate) kind: ExprKind,
 }
 
 #[derive(Debug)]
-pub(in crate::chat::jinja) enum ExprKind {
+pub(crate) enum ExprKind {
     Const(Const),
     Name(String),
     List(Vec<Expr>),
@@ -39,7 +39,7 @@ pub(in crate::chat::jinja) enum ExprKind {
 }
 
 #[derive(Debug)]
-pub(in crate::chat::jinja) enum Const {
+pub(crate) enum Const {
     None,
     Bool(bool),
     Int(i128),
@@ -48,7 +48,7 @@ pub(in crate::chat::jinja) enum Const {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::chat::jinja) enum Operator {
+pub(crate) enum Operator {
     Add,
     Sub,
     Mul,
@@ -59,7 +59,7 @@ pub(in crate::chat::jinja) enum Operator {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::chat::jinja) enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -72,16 +72,16 @@ pub(in crate::chat::jinja) enum Comparison {
 
 /// `f(a, k=b, *list, **dict)`
 #[derive(Debug, Default)]
-pub(in crate::chat::jinja) struct CallArguments {
-    pub(in crate::chat::jinja) positional: Vec<Expr>,
-    pub(in crate::chat::jinja) named: Vec<(String, Expr)>,
-    pub(in crate::chat::jinja) list: Option<Box<Expr>>,
-    pub(in crate::chat::jinja) dict: Option<Box<Expr>>,
+pub(crate) struct CallArguments {
+    pub(crate) positional: Vec<Expr>,
+    pub(crate) named: Vec<(String, Expr)>,
+    pub(crate) list: Option<Box<Expr>>,
+    pub(crate) dict: Option<Box<Expr>>,
 }
 
 /// What a value is assigned to.
 #[derive(Debug)]
-pub(in crate::chat::jinja) enum Target {
+pub(crate) enum Target {
     Name(String),
     /// An attribute of a namespace.
     Attribute(String, String),
@@ -90,23 +90,23 @@ pub(in crate::chat::jinja) enum Target {
 
 /// A statement and the line that it begins in.
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct Stmt {
-    pub(in crate::chat::jinja) line: u32,
-    pub(in crate::chat::jinja) kind: StmtKind,
+pub(crate) struct Stmt {
+    pub(crate) line: u32,
+    pub(crate) kind: StmtKind,
 }
 
-pub(in crate::chat::jinja) type Body = Vec<Stmt>;
+pub(crate) type Body = Vec<Stmt>;
 
 /// A body with its own variables.
 #[derive(Debug, Default)]
-pub(in crate::chat::jinja) struct Frame {
-    pub(in crate::chat::jinja) body: Body,
+pub(crate) struct Frame {
+    pub(crate) body: Body,
     /// The variables that begin as undefined, even if the name has a value outside.
-    pub(in crate::chat::jinja) hidden: Vec<String>,
+    pub(crate) hidden: Vec<String>,
 }
 
 #[derive(Debug)]
-pub(in crate::chat::jinja) enum StmtKind {
+pub(crate) enum StmtKind {
     Data(String),
     Print(Vec<Expr>),
     For(Arc<ForLoop>),
@@ -144,30 +144,30 @@ pub(in crate::chat::jinja) enum StmtKind {
 }
 
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct ForLoop {
-    pub(in crate::chat::jinja) target: Target,
-    pub(in crate::chat::jinja) iter: Expr,
-    pub(in crate::chat::jinja) test: Option<Expr>,
-    pub(in crate::chat::jinja) recursive: bool,
-    pub(in crate::chat::jinja) frame: Frame,
-    pub(in crate::chat::jinja) otherwise: Frame,
+pub(crate) struct ForLoop {
+    pub(crate) target: Target,
+    pub(crate) iter: Expr,
+    pub(crate) test: Option<Expr>,
+    pub(crate) recursive: bool,
+    pub(crate) frame: Frame,
+    pub(crate) otherwise: Frame,
 }
 
 /// A macro, or the body of a call block.
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct MacroDef {
-    pub(in crate::chat::jinja) name: Option<String>,
-    pub(in crate::chat::jinja) parameters: Vec<String>,
+pub(crate) struct MacroDef {
+    pub(crate) name: Option<String>,
+    pub(crate) parameters: Vec<String>,
     /// The defaults of the last parameters.
-    pub(in crate::chat::jinja) defaults: Vec<Expr>,
-    pub(in crate::chat::jinja) frame: Frame,
+    pub(crate) defaults: Vec<Expr>,
+    pub(crate) frame: Frame,
     /// The special variables that the body uses.
-    pub(in crate::chat::jinja) uses: MacroUses,
+    pub(crate) uses: MacroUses,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-pub(in crate::chat::jinja) struct MacroUses {
-    pub(in crate::chat::jinja) caller: bool,
-    pub(in crate::chat::jinja) varargs: bool,
-    pub(in crate::chat::jinja) kwargs: bool,
+pub(crate) struct MacroUses {
+    pub(crate) caller: bool,
+    pub(crate) varargs: bool,
+    pub(crate) kwargs: bool,
 }

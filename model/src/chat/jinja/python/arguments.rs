@@ -7,14 +7,14 @@ type Run<T> = Result<T, Error>;
 
 /// The arguments of a call.
 #[derive(Debug, Default, Clone)]
-pub(in crate::chat::jinja) struct Arguments {
-    pub(in crate::chat::jinja) positional: Vec<Value>,
-    pub(in crate::chat::jinja) named: Vec<(String, Value)>,
+pub(crate) struct Arguments {
+    pub(crate) positional: Vec<Value>,
+    pub(crate) named: Vec<(String, Value)>,
 }
 
 impl Arguments {
     /// Returns the values of parameters in order. Those that are missing are `None`.
-    pub(in crate::chat::jinja) fn bind<const N: usize>(
+    pub(crate) fn bind<const N: usize>(
         self,
         what: &str,
         parameters: [&str; N],

@@ -33,7 +33,7 @@ fn plain_number(text: &str) -> Run<Option<String>> {
 }
 
 /// Returns Python's `float(text)`, or `None` if it raises a `ValueError`.
-pub(in crate::chat::jinja) fn parse_float(text: &str) -> Run<Option<f64>> {
+pub(crate) fn parse_float(text: &str) -> Run<Option<f64>> {
     let Some(text) = plain_number(text)? else {
         return Ok(None);
     };
@@ -41,7 +41,7 @@ pub(in crate::chat::jinja) fn parse_float(text: &str) -> Run<Option<f64>> {
 }
 
 /// Returns Python's `int(text, base)`, or `None` if it raises a `ValueError`.
-pub(in crate::chat::jinja) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
+pub(crate) fn parse_int(text: &str, base: i128) -> Run<Option<i128>> {
     let Some(text) = plain_number(text)? else {
         return Ok(None);
     };
@@ -85,7 +85,7 @@ pub(in crate::chat::jinja) fn parse_int(text: &str, base: i128) -> Run<Option<i1
 }
 
 /// Returns Python's `int(number)` for a float.
-pub(in crate::chat::jinja) fn whole(number: f64) -> Run<i128> {
+pub(crate) fn whole(number: f64) -> Run<i128> {
     if !number.is_finite() || number.abs() >= 2f64.powi(127) {
         return failed("cannot convert the float to a whole number of 128 bits");
     }
@@ -249,11 +249,7 @@ fn leading_number(text: &str) -> Run<(Option<usize>, usize)> {
 }
 
 /// Returns Python's `text % values`.
-pub(in crate::chat::jinja) fn percent(
-    host: &mut dyn Host,
-    text: &str,
-    right: &Value,
-) -> Run<Value> {
+pub(crate) fn percent(host: &mut dyn Host, text: &str, right: &Value) -> Run<Value> {
     let single = [right.clone()];
     let mut values = Values {
         values: match right {
@@ -492,11 +488,7 @@ enum Numbering {
 }
 
 /// Returns Python's `text.format(..)`.
-pub(in crate::chat::jinja) fn braces(
-    host: &mut dyn Host,
-    text: &str,
-    arguments: Arguments,
-) -> Run<Value> {
+pub(crate) fn braces(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> {
     let mut numbering = Numbering::Unknown;
     let formatted = fields(host, text, &arguments, &mut numbering, 2)?;
     Ok(formatted.into())

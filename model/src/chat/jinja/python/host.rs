@@ -13,7 +13,7 @@ type Run<T> = Result<T, Error>;
 
 /// The services of the interpreter. As a trait, it lets the tables of names stay below the
 /// interpreter that uses them.
-pub(in crate::chat::jinja) trait Host {
+pub(crate) trait Host {
     /// Pays for `amount` steps.
     fn pay(&mut self, amount: usize) -> Run<()>;
 

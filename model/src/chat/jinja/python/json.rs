@@ -26,11 +26,7 @@ struct Style {
 }
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`
-pub(in crate::chat::jinja) fn tojson(
-    host: &mut dyn Host,
-    value: &Value,
-    arguments: Arguments,
-) -> Run<Value> {
+pub(crate) fn tojson(host: &mut dyn Host, value: &Value, arguments: Arguments) -> Run<Value> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ascii, indent, separators, sorted] = arguments.bind("tojson", names)?;
     let indent = self::indent(indent)?;

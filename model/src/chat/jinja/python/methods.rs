@@ -102,7 +102,7 @@ const GENERATOR_UNSUPPORTED: [&str; 8] = [
 ];
 
 /// Returns an attribute of the Python object. It is undefined if the sandbox hides it.
-pub(in crate::chat::jinja) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
+pub(crate) fn attribute(object: &Value, name: &str) -> Run<Option<Value>> {
     // The sandbox hides the internals of all objects except undefined ones.
     if name.starts_with("__") && name.ends_with("__") && name.len() > 4 {
         return Ok(match object {
@@ -215,7 +215,7 @@ pub(in crate::chat::jinja) fn attribute(object: &Value, name: &str) -> Run<Optio
 }
 
 /// Calls a method of an object.
-pub(in crate::chat::jinja) fn call(
+pub(crate) fn call(
     host: &mut dyn Host,
     object: &Value,
     name: &str,
@@ -488,7 +488,7 @@ fn replace(host: &mut dyn Host, text: &str, arguments: Arguments) -> Run<Value> 
 }
 
 /// Replaces the first `count` occurrences of a text, or all if `count` is negative.
-pub(in crate::chat::jinja) fn replaced(
+pub(crate) fn replaced(
     host: &mut dyn Host,
     text: &str,
     old: &str,
@@ -634,11 +634,7 @@ fn partition(name: &str, text: &str, arguments: Arguments) -> Run<Value> {
 }
 
 /// Joins strings with a separator.
-pub(in crate::chat::jinja) fn joined(
-    host: &mut dyn Host,
-    separator: &str,
-    items: &[Value],
-) -> Run<Value> {
+pub(crate) fn joined(host: &mut dyn Host, separator: &str, items: &[Value]) -> Run<Value> {
     let mut texts = vec![];
     for (i, item) in items.iter().enumerate() {
         let Some(text) = item.as_str() else {

@@ -46,7 +46,7 @@ fn unsupported<T>(operator: Operator, left: &Value, right: &Value) -> Run<T> {
 }
 
 /// Applies an operator to two values.
-pub(in crate::chat::jinja) fn binary(
+pub(crate) fn binary(
     host: &mut dyn Host,
     operator: Operator,
     left: &Value,
@@ -239,7 +239,7 @@ fn divided(a: f64, b: f64) -> (f64, f64) {
 }
 
 /// Returns `-value`.
-pub(in crate::chat::jinja) fn negative(value: &Value) -> Run<Value> {
+pub(crate) fn negative(value: &Value) -> Run<Value> {
     match value {
         Value::Float(number) => Ok(Value::Float(-number)),
         _ => match value.as_int() {
@@ -250,7 +250,7 @@ pub(in crate::chat::jinja) fn negative(value: &Value) -> Run<Value> {
 }
 
 /// Returns `+value`.
-pub(in crate::chat::jinja) fn positive(value: &Value) -> Run<Value> {
+pub(crate) fn positive(value: &Value) -> Run<Value> {
     match value {
         Value::Float(number) => Ok(Value::Float(*number)),
         _ => value
@@ -271,11 +271,7 @@ fn unary<T>(value: &Value, sign: &str) -> Run<T> {
 }
 
 /// Compares two values with an operator.
-pub(in crate::chat::jinja) fn compare(
-    comparison: Comparison,
-    left: &Value,
-    right: &Value,
-) -> Run<bool> {
+pub(crate) fn compare(comparison: Comparison, left: &Value, right: &Value) -> Run<bool> {
     let order =
         |sign, is: fn(Ordering) -> bool| Ok(value::compare(left, right, sign, 0)?.is_some_and(is));
     match comparison {
@@ -346,7 +342,7 @@ fn position(index: i128, len: usize) -> Option<usize> {
 }
 
 /// Returns `object[index]`, or `None` if Python raises a `TypeError` or `LookupError`.
-pub(in crate::chat::jinja) fn item(object: &Value, index: &Value) -> Option<Value> {
+pub(crate) fn item(object: &Value, index: &Value) -> Option<Value> {
     match object {
         Value::Dict(dict) => {
             index.check_key().ok()?;
@@ -371,7 +367,7 @@ pub(in crate::chat::jinja) fn item(object: &Value, index: &Value) -> Option<Valu
 }
 
 /// Returns Python's `object[start:stop:step]`.
-pub(in crate::chat::jinja) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
+pub(crate) fn slice(object: &Value, bounds: &[Value; 3]) -> Run<Value> {
     if let Value::Undefined(reason) = object {
         return Err(Error::undefined(reason));
     }

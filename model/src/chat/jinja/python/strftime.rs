@@ -140,7 +140,7 @@ impl Style {
 }
 
 /// Returns the text of a format. An unknown directive stays as it is.
-pub(in crate::chat::jinja) fn format(format: &str, date: Date) -> Result<String, String> {
+pub(crate) fn format(format: &str, date: Date) -> Result<String, String> {
     let mut out = String::with_capacity(format.len());
     let mut rest = format;
     while let Some(at) = rest.find('%') {

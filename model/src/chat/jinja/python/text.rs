@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use regex_syntax::hir::{Class, HirKind};
 
 /// Returns true for a character that Python treats as white space.
-pub(in crate::chat::jinja) fn is_space(c: char) -> bool {
+pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1c}'..='\u{1f}')
 }
 
@@ -33,7 +33,7 @@ fn within(ranges: &[(char, char)], c: char) -> bool {
 macro_rules! classes {
     ($($(#[$doc:meta])* $name:ident = $pattern:literal;)*) => {$(
         $(#[$doc])*
-        pub(in crate::chat::jinja) fn $name(c: char) -> bool {
+        pub(crate) fn $name(c: char) -> bool {
             static RANGES: OnceLock<Ranges> = OnceLock::new();
             within(RANGES.get_or_init(|| class($pattern)), c)
         }
@@ -235,27 +235,27 @@ const TITLES: [(char, &str); 76] = [
 ];
 
 /// Returns true for a digit, including superscripts, as in `str.isdigit`.
-pub(in crate::chat::jinja) fn is_digit(c: char) -> bool {
+pub(crate) fn is_digit(c: char) -> bool {
     is_decimal(c) || within(&DIGITS, c)
 }
 
 /// Returns true for a number, including fractions and numerals, as in `str.isnumeric`.
-pub(in crate::chat::jinja) fn is_numeric(c: char) -> bool {
+pub(crate) fn is_numeric(c: char) -> bool {
     is_number(c) || within(&NUMERALS, c)
 }
 
 /// Returns true for a letter or a number, as in `str.isalnum`.
-pub(in crate::chat::jinja) fn is_alphanumeric(c: char) -> bool {
+pub(crate) fn is_alphanumeric(c: char) -> bool {
     is_letter(c) || is_numeric(c)
 }
 
 /// Returns true for a character that `repr` writes as it is.
-pub(in crate::chat::jinja) fn is_printable(c: char) -> bool {
+pub(crate) fn is_printable(c: char) -> bool {
     c == ' ' || !is_unprintable(c)
 }
 
 /// Returns true for a character that has a case.
-pub(in crate::chat::jinja) fn is_cased(c: char) -> bool {
+pub(crate) fn is_cased(c: char) -> bool {
     c.is_uppercase() || c.is_lowercase() || is_title(c)
 }
 
@@ -284,7 +284,7 @@ fn lower_from(text: &str, at: usize) -> String {
 }
 
 /// Returns the text as `str.capitalize` changes it.
-pub(in crate::chat::jinja) fn capitalize(text: &str) -> String {
+pub(crate) fn capitalize(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     if let Some(first) = text.chars().next() {
         push_title(first, &mut out);
@@ -294,7 +294,7 @@ pub(in crate::chat::jinja) fn capitalize(text: &str) -> String {
 }
 
 /// Returns the text as `str.title` changes it.
-pub(in crate::chat::jinja) fn title(text: &str) -> String {
+pub(crate) fn title(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut in_word = false;
     for (at, c) in text.char_indices() {
@@ -312,7 +312,7 @@ pub(in crate::chat::jinja) fn title(text: &str) -> String {
 }
 
 /// Returns the text as `str.swapcase` changes it.
-pub(in crate::chat::jinja) fn swapcase(text: &str) -> String {
+pub(crate) fn swapcase(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
         if c == '\u{3a3}' {
@@ -329,7 +329,7 @@ pub(in crate::chat::jinja) fn swapcase(text: &str) -> String {
 }
 
 /// Returns the text as `str.casefold` changes it.
-pub(in crate::chat::jinja) fn casefold(text: &str) -> String {
+pub(crate) fn casefold(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -350,7 +350,7 @@ pub(in crate::chat::jinja) fn casefold(text: &str) -> String {
 }
 
 /// Returns the lines of a text as `str.splitlines` does.
-pub(in crate::chat::jinja) fn lines(text: &str, keep_ends: Ends) -> Vec<&str> {
+pub(crate) fn lines(text: &str, keep_ends: Ends) -> Vec<&str> {
     let is_break = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let mut lines = vec![];
     let mut rest = text;
@@ -376,18 +376,18 @@ pub(in crate::chat::jinja) fn lines(text: &str, keep_ends: Ends) -> Vec<&str> {
 
 /// The treatment of line breaks at the end of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::chat::jinja) enum Ends {
+pub(crate) enum Ends {
     Kept,
     Removed,
 }
 
 /// Returns the character with a name in the Unicode standard, for the escape `\N{..}`.
-pub(in crate::chat::jinja) fn named(name: &str) -> Option<char> {
+pub(crate) fn named(name: &str) -> Option<char> {
     unicode_names2::character(name)
 }
 
 /// Returns Python's `repr` of a string.
-pub(in crate::chat::jinja) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') {
         '"'
     } else {
@@ -412,7 +412,7 @@ pub(in crate::chat::jinja) fn quoted(text: &str) -> String {
 }
 
 /// Returns the escape of a character: `\xXX`, `\uXXXX` or `\UXXXXXXXX`.
-pub(in crate::chat::jinja) fn escaped(c: char) -> String {
+pub(crate) fn escaped(c: char) -> String {
     match u32::from(c) {
         code @ 0..0x100 => format!("\\x{code:02x}"),
         code @ 0x100..0x1_0000 => format!("\\u{code:04x}"),
@@ -421,7 +421,7 @@ pub(in crate::chat::jinja) fn escaped(c: char) -> String {
 }
 
 /// Returns Python's `repr` of a float: the fewest digits that are read back as the same number.
-pub(in crate::chat::jinja) fn float(x: f64) -> String {
+pub(crate) fn float(x: f64) -> String {
     if x.is_nan() {
         return "nan".to_owned();
     }
@@ -436,7 +436,7 @@ pub(in crate::chat::jinja) fn float(x: f64) -> String {
 }
 
 /// Rewrites the exponent of a number as Python does: with a sign and at least two digits.
-pub(in crate::chat::jinja) fn exponential(text: &str, letter: char) -> String {
+pub(crate) fn exponential(text: &str, letter: char) -> String {
     let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (sign, exponent) = match exponent.strip_prefix('-') {
         Some(exponent) => ('-', exponent),
@@ -446,7 +446,7 @@ pub(in crate::chat::jinja) fn exponential(text: &str, letter: char) -> String {
 }
 
 /// Escapes the special characters of HTML, as the Python package markupsafe does.
-pub(in crate::chat::jinja) fn html_escaped(text: &str) -> String {
+pub(crate) fn html_escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

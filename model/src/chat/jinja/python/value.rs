@@ -14,7 +14,7 @@ use crate::chat::value::Value as Json;
 
 /// A value of a template.
 #[derive(Debug, Clone)]
-pub(in crate::chat::jinja) enum Value {
+pub(crate) enum Value {
     /// The reason why there is no value.
     Undefined(Rc<str>),
     None,
@@ -45,7 +45,7 @@ pub(in crate::chat::jinja) enum Value {
 
 /// A view of a dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::chat::jinja) enum View {
+pub(crate) enum View {
     Keys,
     Values,
     Items,
@@ -53,81 +53,81 @@ pub(in crate::chat::jinja) enum View {
 
 /// Python's `range`.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::chat::jinja) struct Range {
-    pub(in crate::chat::jinja) start: i128,
-    pub(in crate::chat::jinja) stop: i128,
-    pub(in crate::chat::jinja) step: i128,
+pub(crate) struct Range {
+    pub(crate) start: i128,
+    pub(crate) stop: i128,
+    pub(crate) step: i128,
 }
 
 /// Jinja's `cycler`.
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct Cycler {
-    pub(in crate::chat::jinja) items: Vec<Value>,
-    pub(in crate::chat::jinja) at: RefCell<usize>,
+pub(crate) struct Cycler {
+    pub(crate) items: Vec<Value>,
+    pub(crate) at: RefCell<usize>,
 }
 
 /// Jinja's `joiner`.
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct Joiner {
-    pub(in crate::chat::jinja) separator: Value,
-    pub(in crate::chat::jinja) used: RefCell<bool>,
+pub(crate) struct Joiner {
+    pub(crate) separator: Value,
+    pub(crate) used: RefCell<bool>,
 }
 
 /// The variables of a part of the template.
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct Scope {
-    pub(in crate::chat::jinja) variables: RefCell<Vec<(String, Value)>>,
-    pub(in crate::chat::jinja) parent: Option<Rc<Scope>>,
+pub(crate) struct Scope {
+    pub(crate) variables: RefCell<Vec<(String, Value)>>,
+    pub(crate) parent: Option<Rc<Scope>>,
 }
 
 /// A macro, or the body of a call block, with the scope that it was defined in.
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct Closure {
-    pub(in crate::chat::jinja) def: Arc<MacroDef>,
-    pub(in crate::chat::jinja) scope: Rc<Scope>,
+pub(crate) struct Closure {
+    pub(crate) def: Arc<MacroDef>,
+    pub(crate) scope: Rc<Scope>,
 }
 
 /// The variable `loop`.
 #[derive(Debug)]
-pub(in crate::chat::jinja) struct Loop {
-    pub(in crate::chat::jinja) queue: Rc<RefCell<VecDeque<Value>>>,
-    pub(in crate::chat::jinja) def: Arc<ForLoop>,
+pub(crate) struct Loop {
+    pub(crate) queue: Rc<RefCell<VecDeque<Value>>>,
+    pub(crate) def: Arc<ForLoop>,
     /// The scope around the loop.
-    pub(in crate::chat::jinja) scope: Rc<Scope>,
+    pub(crate) scope: Rc<Scope>,
     /// False once the rest of the items has passed the test of the loop.
-    pub(in crate::chat::jinja) tested: bool,
-    pub(in crate::chat::jinja) length: Option<usize>,
+    pub(crate) tested: bool,
+    pub(crate) length: Option<usize>,
     /// The index of the current item, or -1 before the first one.
-    pub(in crate::chat::jinja) index0: i128,
-    pub(in crate::chat::jinja) depth0: i128,
+    pub(crate) index0: i128,
+    pub(crate) depth0: i128,
     /// The next item, if it was read early.
-    pub(in crate::chat::jinja) after: Option<Value>,
-    pub(in crate::chat::jinja) before: Option<Value>,
-    pub(in crate::chat::jinja) current: Option<Value>,
-    pub(in crate::chat::jinja) changed: Option<Vec<Value>>,
+    pub(crate) after: Option<Value>,
+    pub(crate) before: Option<Value>,
+    pub(crate) current: Option<Value>,
+    pub(crate) changed: Option<Vec<Value>>,
 }
 
 /// A dictionary in the order of insertion.
 #[derive(Debug, Clone, Default)]
-pub(in crate::chat::jinja) struct Dict {
+pub(crate) struct Dict {
     entries: Vec<(Value, Value)>,
 }
 
 impl Closure {
-    pub(in crate::chat::jinja) fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.def.name.as_deref()
     }
 }
 
 impl Loop {
     /// Returns the number of items, if it is known without reading them.
-    pub(in crate::chat::jinja) fn known_length(&self) -> Option<usize> {
+    pub(crate) fn known_length(&self) -> Option<usize> {
         self.length
     }
 }
 
 impl Scope {
-    pub(in crate::chat::jinja) fn new(parent: Option<Rc<Scope>>) -> Rc<Scope> {
+    pub(crate) fn new(parent: Option<Rc<Scope>>) -> Rc<Scope> {
         Rc::new(Scope {
             variables: RefCell::new(vec![]),
             parent,
@@ -135,7 +135,7 @@ impl Scope {
     }
 
     /// Returns the value of a variable in this scope or in the nearest one around it.
-    pub(in crate::chat::jinja) fn get(&self, name: &str) -> Option<Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<Value> {
         let mut scope = Some(self);
         while let Some(here) = scope {
             let variables = here.variables.borrow();
@@ -148,7 +148,7 @@ impl Scope {
     }
 
     /// Assigns a variable of this scope.
-    pub(in crate::chat::jinja) fn set(&self, name: &str, value: Value) {
+    pub(crate) fn set(&self, name: &str, value: Value) {
         let mut variables = self.variables.borrow_mut();
         match variables.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value,
@@ -158,7 +158,7 @@ impl Scope {
 }
 
 impl Range {
-    pub(in crate::chat::jinja) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let (low, high) = if self.step > 0 {
             (self.start, self.stop)
         } else {
@@ -172,33 +172,33 @@ impl Range {
         }
     }
 
-    pub(in crate::chat::jinja) fn items(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
+    pub(crate) fn items(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
         let Range { start, step, .. } = *self;
         (0..self.len()).map(move |i| Value::Int(start + i as i128 * step))
     }
 }
 
 impl Dict {
-    pub(in crate::chat::jinja) fn new(entries: Vec<(Value, Value)>) -> Dict {
+    pub(crate) fn new(entries: Vec<(Value, Value)>) -> Dict {
         Dict { entries }
     }
 
-    pub(in crate::chat::jinja) fn entries(&self) -> &[(Value, Value)] {
+    pub(crate) fn entries(&self) -> &[(Value, Value)] {
         &self.entries
     }
 
-    pub(in crate::chat::jinja) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(in crate::chat::jinja) fn get(&self, key: &Value) -> Option<&Value> {
+    pub(crate) fn get(&self, key: &Value) -> Option<&Value> {
         self.entries
             .iter()
             .find(|(known, _)| same_key(known, key))
             .map(|(_, value)| value)
     }
 
-    pub(in crate::chat::jinja) fn get_str(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn get_str(&self, key: &str) -> Option<&Value> {
         let is = |known: &Value| matches!(known, Value::String(text) | Value::Markup(text) if **text == *key);
         self.entries
             .iter()
@@ -206,7 +206,7 @@ impl Dict {
             .map(|(_, value)| value)
     }
 
-    pub(in crate::chat::jinja) fn insert(&mut self, key: Value, value: Value) {
+    pub(crate) fn insert(&mut self, key: Value, value: Value) {
         match self
             .entries
             .iter_mut()
@@ -258,20 +258,20 @@ impl From<Vec<Value>> for Value {
 
 impl Value {
     /// Returns an undefined value. The reason is for error messages.
-    pub(in crate::chat::jinja) fn undefined(reason: impl Into<String>) -> Value {
+    pub(crate) fn undefined(reason: impl Into<String>) -> Value {
         Value::Undefined(reason.into().into())
     }
 
-    pub(in crate::chat::jinja) fn tuple(items: Vec<Value>) -> Value {
+    pub(crate) fn tuple(items: Vec<Value>) -> Value {
         Value::Tuple(Rc::new(items))
     }
 
     /// Returns a generator of items that were computed already.
-    pub(in crate::chat::jinja) fn generator(items: impl IntoIterator<Item = Value>) -> Value {
+    pub(crate) fn generator(items: impl IntoIterator<Item = Value>) -> Value {
         Value::Iter(Rc::new(RefCell::new(items.into_iter().collect())))
     }
 
-    pub(in crate::chat::jinja) fn as_str(&self) -> Option<&str> {
+    pub(crate) fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) | Value::Markup(text) => Some(text),
             _ => None,
@@ -279,7 +279,7 @@ impl Value {
     }
 
     /// Returns the value of an integer or a bool, because bools are integers in Python.
-    pub(in crate::chat::jinja) fn as_int(&self) -> Option<i128> {
+    pub(crate) fn as_int(&self) -> Option<i128> {
         match self {
             Value::Int(number) => Some(*number),
             Value::Bool(value) => Some(i128::from(*value)),
@@ -287,19 +287,19 @@ impl Value {
         }
     }
 
-    pub(in crate::chat::jinja) fn as_float(&self) -> Option<f64> {
+    pub(crate) fn as_float(&self) -> Option<f64> {
         match self {
             Value::Float(number) => Some(*number),
             _ => self.as_int().map(|number| number as f64),
         }
     }
 
-    pub(in crate::chat::jinja) fn is_undefined(&self) -> bool {
+    pub(crate) fn is_undefined(&self) -> bool {
         matches!(self, Value::Undefined(_))
     }
 
     /// Returns the name of the type in Python.
-    pub(in crate::chat::jinja) fn type_name(&self) -> &'static str {
+    pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Value::Undefined(_) => "Undefined",
             Value::None => "NoneType",
@@ -328,7 +328,7 @@ impl Value {
     }
 
     /// Returns the result of Python's `bool`.
-    pub(in crate::chat::jinja) fn truth(&self) -> bool {
+    pub(crate) fn truth(&self) -> bool {
         match self {
             Value::Undefined(_) | Value::None => false,
             Value::Bool(value) => *value,
@@ -350,7 +350,7 @@ impl Value {
     }
 
     /// Returns the result of Python's `len`, or `None` if it raises an exception.
-    pub(in crate::chat::jinja) fn len(&self) -> Option<usize> {
+    pub(crate) fn len(&self) -> Option<usize> {
         match self {
             Value::Undefined(_) => Some(0),
             Value::String(text) | Value::Markup(text) => Some(text.chars().count()),
@@ -362,7 +362,7 @@ impl Value {
     }
 
     /// Returns the items that a loop over the value reads. Those of a generator are taken from it.
-    pub(in crate::chat::jinja) fn items(&self) -> Result<VecDeque<Value>, Error> {
+    pub(crate) fn items(&self) -> Result<VecDeque<Value>, Error> {
         match self {
             Value::Undefined(_) => Ok(VecDeque::new()),
             Value::String(text) | Value::Markup(text) => {
@@ -395,7 +395,7 @@ impl Value {
 
     /// Returns a queue of the items. The queue of a generator is the generator's own, so that
     /// reading it uses it up.
-    pub(in crate::chat::jinja) fn queue(&self) -> Result<Rc<RefCell<VecDeque<Value>>>, Error> {
+    pub(crate) fn queue(&self) -> Result<Rc<RefCell<VecDeque<Value>>>, Error> {
         match self {
             Value::Iter(items) => Ok(Rc::clone(items)),
             _ => Ok(Rc::new(RefCell::new(self.items()?))),
@@ -403,7 +403,7 @@ impl Value {
     }
 
     /// Returns an error if the value cannot be a key.
-    pub(in crate::chat::jinja) fn check_key(&self) -> Result<(), Error> {
+    pub(crate) fn check_key(&self) -> Result<(), Error> {
         match self {
             Value::List(_) | Value::Dict(_) | Value::View(_, View::Keys | View::Items) => Err(
                 Error::failed(format!("unhashable type: '{}'", self.type_name())),
@@ -416,7 +416,7 @@ impl Value {
     }
 
     /// Returns the result of Python's `str`.
-    pub(in crate::chat::jinja) fn text(&self) -> Result<Arc<str>, Error> {
+    pub(crate) fn text(&self) -> Result<Arc<str>, Error> {
         match self {
             Value::String(text) | Value::Markup(text) => Ok(Arc::clone(text)),
             Value::Undefined(_) => Ok("".into()),
@@ -425,7 +425,7 @@ impl Value {
     }
 
     /// Returns the result of Python's `repr`.
-    pub(in crate::chat::jinja) fn repr(&self) -> Result<String, Error> {
+    pub(crate) fn repr(&self) -> Result<String, Error> {
         let mut out = String::new();
         self.write_repr(&mut out, 0)?;
         Ok(out)
@@ -595,7 +595,7 @@ fn compare_numbers(a: &Value, b: &Value) -> Option<NumberOrder> {
 }
 
 /// Returns the result of Python's `==`.
-pub(in crate::chat::jinja) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
+pub(crate) fn equal(a: &Value, b: &Value, depth: usize) -> Result<bool, Error> {
     if depth > DEEPEST_VALUE {
         return Err(Error::failed(format!(
             "values are compared that are nested more than {DEEPEST_VALUE} deep"
@@ -662,7 +662,7 @@ pub(in crate::chat::jinja) fn equal(a: &Value, b: &Value, depth: usize) -> Resul
 
 /// Returns the order of two values as Python's comparisons see it, or `None` for NaN. `sign` is for
 /// errors.
-pub(in crate::chat::jinja) fn compare(
+pub(crate) fn compare(
     a: &Value,
     b: &Value,
     sign: &str,
@@ -705,10 +705,7 @@ pub(in crate::chat::jinja) fn compare(
 }
 
 /// Sorts items by a key as Python does: stably, and with an error for keys that cannot be compared.
-pub(in crate::chat::jinja) fn sort<T>(
-    items: &mut [T],
-    key: impl Fn(&T) -> Value,
-) -> Result<(), Error> {
+pub(crate) fn sort<T>(items: &mut [T], key: impl Fn(&T) -> Value) -> Result<(), Error> {
     let mut problem = None;
     items.sort_by(|a, b| match compare(&key(a), &key(b), "<", 0) {
         Ok(order) => order.unwrap_or(Ordering::Equal),
