@@ -441,7 +441,7 @@ impl Batch {
 
     /// Returns the reason why the latest step chose no token after a position. `row` is the row of
     /// the head.
-    fn no_token(&self, position: u32, row: u32) -> Error {
+    pub(super) fn no_token(&self, position: u32, row: u32) -> Error {
         let logits = self
             .device
             .stream

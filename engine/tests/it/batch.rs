@@ -469,21 +469,19 @@ fn a_token_that_is_lost_in_a_launch_is_explained() {
         table.data[row..][..2].copy_from_slice(&[0, 0x7e])
     });
     let (mut batch, a, found) = continued(&edited("lost", &file), &prompt, 6);
-    let at = prompt.len() as u32 + 2;
+    // After two tokens, or right after the prompt.
+    let at = [prompt.len() as u32 + 2, prompt.len() as u32];
     let is_of_a = |error: &Error| match error {
         Error::InSequence { sequence, error } => {
             assert_eq!(*sequence, a);
-            matches!(**error, Error::Logit { position, .. } if position == at)
+            matches!(**error, Error::Logit { position, .. } if at.contains(&position))
         }
         _ => false,
     };
     assert!(found.as_ref().is_err_and(is_of_a), "{found:?}");
     assert_eq!(batch.tokens(a).unwrap(), prompt);
     let again = batch.step(&[(a, &told[2..3])]);
-    assert!(
-        matches!(again, Err(Error::InSequence { sequence, .. }) if sequence == a),
-        "{again:?}"
-    );
+    assert!(again.as_ref().is_err_and(is_of_a), "{again:?}");
 
     // The sequence is as it was.
     assert_eq!(batch.step(&[(a, &told[..1])]).unwrap(), told[1..2]);

@@ -363,7 +363,7 @@ impl Batch {
         stepped: &mut [BatchStepped],
     ) -> Result<(), Error> {
         self.device.stream.synchronize()?;
-        for &(item, row) in &launched.heads {
+        for (head, &(item, row)) in (0..).zip(&launched.heads) {
             let BatchItem {
                 sequence, tokens, ..
             } = work[item];
@@ -373,7 +373,12 @@ impl Batch {
 
             let position = (self.sequences.get(sequence)?.tokens.len() + tokens.len()) as u32 - 1;
             let Some(token) = self.chosen(sequence, position) else {
-                let reason = self.no_token_in_row(row, position, launched.splits)?;
+                // Scores overwrite the logits of the head.
+                let reason = if launched.scores.is_empty() {
+                    self.no_token(position, head)
+                } else {
+                    self.no_token_in_row(row, position, launched.splits)?
+                };
                 return Err(in_sequence(sequence, reason));
             };
             stepped[item].next = Some(token);
