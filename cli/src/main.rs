@@ -41,6 +41,9 @@ enum Command {
     /// Have a conversation with a model
     Chat(Box<chat::Args>),
     /// Serve models over HTTP, with the protocols of OpenAI and Anthropic
+    ///
+    /// MODEL can also be a folder of models. Each is loaded when a request names it. A server with
+    /// one model accepts every name in requests.
     Serve(Box<serve::Args>),
     /// Write the logits of each position of a list of tokens
     Logits(logits::Args),

@@ -1,13 +1,16 @@
 //! Tests of llama.cpp's endpoints.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use warpwright_server::engine::scripted::PrefixReuse;
+use warpwright_server::models::OpenedModel;
+use warpwright_server::scheduler::{Scheduler, SchedulerOptions};
 
-use crate::harness::{NAME, app, get, limits, post, replying, served};
+use crate::harness::{NAME, app, asset, get, limits, post, replying, served};
 
 fn scripted(reply: &str) -> Router {
     app(served(Box::new(replying(reply))))
@@ -421,4 +424,27 @@ async fn the_status_page_can_read_the_state() {
     let status = get(&app, "/status.json").await.json();
     assert_eq!(status["models"][0]["name"], NAME);
     assert_eq!(status["models"][0]["slots"], limits().sequences);
+}
+
+#[tokio::test]
+async fn a_template_renders_a_conversation_without_a_reply() {
+    let mut opened = OpenedModel::open(&asset()).expect("the small model opens");
+    let text = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]";
+    opened
+        .set_template("test.jinja".as_ref(), text)
+        .expect("it is valid");
+    let scheduler = Scheduler::start(Box::new(replying("yes")), SchedulerOptions::default());
+    let with_template = app(Arc::new(opened.serve(NAME.to_owned(), scheduler)));
+    let body = json!({"messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+    ]});
+    assert_eq!(
+        ok(&with_template, "/apply-template", body.clone()).await,
+        json!({"prompt": "[system]Be brief.[user]Hello[assistant]"})
+    );
+    refused(&with_template, "/apply-template", json!({"messages": 5})).await;
+    let without = scripted("yes");
+    let message = refused(&without, "/apply-template", body).await;
+    assert!(message.contains("template"), "{message}");
 }

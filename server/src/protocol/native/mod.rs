@@ -14,6 +14,7 @@ mod props;
 mod query;
 mod refused;
 mod settings;
+mod template;
 mod tokens;
 
 pub use error::error_response;
@@ -41,6 +42,7 @@ use crate::http::surface::ProtocolSurface;
         refused::set_adapters,
         refused::set_props,
         refused::slot_action,
+        template::apply_template,
         tokens::detokenize,
         tokens::tokenize,
     ),
@@ -76,6 +78,8 @@ pub fn routes() -> Router<AppState> {
         .route("/slots/{id}", post(refused::slot_action))
         .route("/completion", post(completion::completion))
         .route("/completions", post(completion::completion))
+        .route("/completions", post(completion::completion))
+        .route("/apply-template", post(template::apply_template))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
         .route("/embedding", post(embedding::embedding))
