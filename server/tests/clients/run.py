@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs programs of others against the server: SDKs of PyPI, and the pages in Chromium.
+"""Runs programs of others against the server: SDKs of PyPI and npm, and the pages in Chromium.
 
     python3 run.py PROGRAM MODEL
 
@@ -11,12 +11,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.error
 import urllib.request
 import time
 
 HERE = pathlib.Path(__file__).parent
+# Packages of npm, which sdk.mjs calls.
+NPM = ["openai@6.49.0", "ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "zod@4"]
 # Longest time until a server is ready, and until a script ends, in seconds.
 READY = 120
 END = 300
@@ -77,8 +80,32 @@ def run(script, server, *arguments):
         sys.exit(f"{script} failed; the server's log:\n{''.join(server.lines[-30:])}")
 
 
+def run_npm(start):
+    """Runs sdk.mjs in a folder with its packages, because node looks for packages next to the script."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if not npm or not node:
+        print("not run: sdk.mjs, because there is no npm (apt-get install npm)")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        installed = subprocess.run([npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, *NPM], timeout=END)
+        if installed.returncode:
+            print("not run: sdk.mjs, because npm could not install", *NPM)
+            return
+        shutil.copy(HERE / "sdk.mjs", folder)
+        server = start()
+        print("== sdk.mjs", flush=True)
+        done = subprocess.run([node, "sdk.mjs", server.url], cwd=folder, timeout=END)
+        server.stop()
+        if done.returncode:
+            sys.exit(f"sdk.mjs failed; the server's log:\n{''.join(server.lines[-30:])}")
+
+
 def main(program, model):
-    run("sdk.py", Server(program, model, "--chat-template", str(HERE / "page.jinja"), "--ctx", "512"))
+    def computing():
+        return Server(program, model, "--chat-template", str(HERE / "page.jinja"), "--ctx", "512")
+
+    run("sdk.py", computing())
+    run_npm(computing)
     # It starts its own server, because its model needs a larger context and its own replies.
     print("== agents.py", flush=True)
     subprocess.run([sys.executable, HERE / "agents.py", program, model], timeout=END, check=True)

@@ -291,15 +291,16 @@ async fn a_prompt_that_is_too_long_is_refused_with_both_numbers() {
 
 #[tokio::test]
 async fn a_full_queue_is_a_429_that_says_when_to_retry() {
-    let setup = || Setup {
-        delay: Duration::from_millis(100),
+    let setup = |delay: u64| Setup {
+        delay: Duration::from_millis(delay),
         options: SchedulerOptions {
             queue: 0,
             ..SchedulerOptions::default()
         },
         ..Setup::default()
     };
-    let app = replying_with("x", setup());
+    // The four requests that run must not end before the fifth arrives, even on a busy machine.
+    let app = replying_with("x", setup(500));
     let body = json!({"prompt": "x"});
     let send = || post(&app, "/v1/completions", &body);
     let answers: [Answer; 5] = tokio::join!(send(), send(), send(), send(), send()).into();
@@ -318,7 +319,7 @@ async fn a_full_queue_is_a_429_that_says_when_to_retry() {
     );
 
     // The prompts of one request wait for each other.
-    let app = replying_with("x", setup());
+    let app = replying_with("x", setup(20));
     let answer = post(&app, "/v1/completions", &json!({"prompt": vec!["x"; 12]})).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert_eq!(answer.json()["choices"].as_array().map(Vec::len), Some(12));

@@ -20,7 +20,7 @@ use crate::reply::{self, ReplyPrompt};
 
 /// The body of an embedding request.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
-pub struct EmbeddingRequest {
+pub struct EmbeddingsRequest {
     /// The name of the model.
     pub model: Option<String>,
     /// A text, a list of token ids, or a list of texts and lists of token ids.
@@ -88,7 +88,7 @@ enum VectorForm {
     post,
     path = "/v1/embeddings",
     tag = "OpenAI",
-    request_body = EmbeddingRequest,
+    request_body = EmbeddingsRequest,
     responses(
         (status = 200, description = "The vectors", body = EmbeddingList),
         (status = "4XX", description = "The request is wrong", body = ErrorBody),
@@ -104,7 +104,7 @@ pub(super) async fn embeddings(State(state): State<AppState>, body: Bytes) -> Re
 }
 
 async fn respond(state: &AppState, body: &[u8]) -> Result<EmbeddingList, RequestError> {
-    let request: EmbeddingRequest = Body::parse(body)?.read()?;
+    let request: EmbeddingsRequest = Body::parse(body)?.read()?;
     let form = vector_form(request.encoding_format.as_deref())?;
     let inputs = prompts("input", request.input.as_ref())?;
     let model = state.models.find(request.model.as_deref()).await?;

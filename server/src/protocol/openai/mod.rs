@@ -19,10 +19,10 @@ pub use chat::{
 };
 pub use completion::{
     Completion, CompletionBody, CompletionCall, CompletionChoice, CompletionCollector,
-    CompletionRequest, CompletionStream, CompletionTexts, Echo, completion_call,
+    CompletionStream, CompletionTexts, Echo, TextCompletionRequest, completion_call,
 };
 pub use embeddings::{
-    EmbeddingEntry, EmbeddingList, EmbeddingRequest, EmbeddingUsage, EmbeddingVector,
+    EmbeddingEntry, EmbeddingList, EmbeddingUsage, EmbeddingVector, EmbeddingsRequest,
 };
 pub use error::{ErrorBody, ErrorFields, error_body, error_response};
 pub use events::StreamWriter;

@@ -20,7 +20,7 @@ const DEFAULT_TOKENS: u32 = 16;
 
 /// The fields of a completion request that are neither sampling parameters nor grammars.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
-pub struct CompletionRequest {
+pub struct TextCompletionRequest {
     /// The name of the model.
     pub model: Option<String>,
     /// A text, a list of token ids, or a list of texts and lists of token ids.
@@ -57,7 +57,7 @@ pub struct CompletionRequest {
 #[expect(dead_code, reason = "only its schema is used")]
 pub struct CompletionBody {
     #[serde(flatten)]
-    completion: CompletionRequest,
+    completion: TextCompletionRequest,
     #[serde(flatten)]
     sampling: SamplingRequest,
     #[serde(flatten)]
@@ -123,7 +123,7 @@ pub fn completion_call(
 ) -> Result<CompletionCall, RequestError> {
     body.refuse(REFUSED_COMPLETION)?;
     body.refuse(REFUSED_SAMPLING)?;
-    let request: CompletionRequest = body.read()?;
+    let request: TextCompletionRequest = body.read()?;
     let sampling: SamplingRequest = body.read()?;
     let format: FormatRequest = body.read()?;
 
@@ -182,7 +182,7 @@ pub fn completion_call(
     })
 }
 
-fn check_best_of(request: &CompletionRequest, count: u32) -> Result<(), RequestError> {
+fn check_best_of(request: &TextCompletionRequest, count: u32) -> Result<(), RequestError> {
     let best_of = whole_in("best_of", request.best_of, 1..=MAX_REPLIES)?;
     match best_of {
         Some(best_of) if best_of != count => Err(RequestError::invalid(

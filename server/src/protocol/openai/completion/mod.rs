@@ -6,6 +6,6 @@ pub(super) mod prompts;
 mod response;
 mod stream;
 
-pub use call::{CompletionBody, CompletionCall, CompletionRequest, Echo, completion_call};
+pub use call::{CompletionBody, CompletionCall, Echo, TextCompletionRequest, completion_call};
 pub use response::{Completion, CompletionChoice, CompletionCollector, CompletionTexts};
 pub use stream::CompletionStream;
