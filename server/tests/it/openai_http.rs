@@ -585,4 +585,3 @@ async fn a_format_is_compiled_before_the_reply_starts() {
         assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
     }
 }
-
