@@ -63,6 +63,8 @@ pub(crate) struct Collected {
     pub(crate) cached: Option<u32>,
     pub(crate) tokens: Vec<u32>,
     pub(crate) probabilities: usize,
+    /// The log-probabilities of the tokens that have some.
+    pub(crate) chosen: Vec<f64>,
     pub(crate) scored: Option<usize>,
     pub(crate) end: Option<EndReason>,
     pub(crate) failure: Option<GenerationError>,
@@ -86,6 +88,8 @@ pub(crate) fn collect(mut generation: Generation) -> Collected {
                 for token in tokens {
                     collected.tokens.push(token.token);
                     collected.probabilities += usize::from(token.probabilities.is_some());
+                    let chosen = token.probabilities.map(|found| found.chosen);
+                    collected.chosen.extend(chosen);
                 }
             }
             GenerationEvent::Ended(ended) => collected.end = Some(ended.reason),
