@@ -320,7 +320,7 @@ impl<'a> CallStream<'a> {
         // A longer mark of a thought may begin with another mark.
         let next = self.held.trim_start();
         let may_open = |marks: &&ThoughtMarks| marks.open.starts_with(next);
-        if !next.is_empty() && self.thought_marks().iter().any(|marks| may_open(marks)) {
+        if !next.is_empty() && self.thought_marks().iter().any(may_open) {
             return None;
         }
 

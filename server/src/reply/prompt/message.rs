@@ -36,7 +36,10 @@ enum ReasoningPlace {
 impl MessageForm {
     /// Returns the form that a template reads, by the words in its text.
     pub(super) fn of(template: &ChatTemplate) -> MessageForm {
-        let developer = if template.mentions("developer") {
+        // Without quotes, the word may be part of a text for the model.
+        let knows_developer =
+            template.mentions("'developer'") || template.mentions("\"developer\"");
+        let developer = if knows_developer {
             DeveloperRole::Developer
         } else {
             DeveloperRole::System
