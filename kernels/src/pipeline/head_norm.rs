@@ -211,6 +211,14 @@ impl CacheKernel for HeadNorm {
 
         k.section("pipeline/head_norm/weights", "weights of the norms");
         let lane = NormLane::new(k, self.angles, &a);
+        let sizes = CacheSizes {
+            kv_heads: a.kv_heads,
+            ctx: a.ctx,
+        };
+        let place = |item: BatchItem<'k>| TokenPlace::load(k, table, a.state, item, sizes);
+
+        // A state does not change while kernels over a paged cache run.
+        let early = (self.batch == 1 && table.is_some()).then(|| place(BatchItem::ONLY));
         if self.overlap {
             k.section(
                 "pipeline/overlap/wait",
@@ -219,14 +227,8 @@ impl CacheKernel for HeadNorm {
             k.grid_wait();
         }
 
-        let sizes = CacheSizes {
-            kv_heads: a.kv_heads,
-            ctx: a.ctx,
-        };
-        let place = |item: BatchItem<'k>| TokenPlace::load(k, table, a.state, item, sizes);
-
         // A single token has one place for all heads, so it is loaded once.
-        let only = (self.batch == 1).then(|| place(BatchItem::ONLY));
+        let only = (self.batch == 1).then(|| early.unwrap_or_else(|| place(BatchItem::ONLY)));
         let heads = a.heads + a.kv_heads * 2;
         let all = if self.batch == 1 {
             heads

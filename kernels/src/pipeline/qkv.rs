@@ -474,6 +474,15 @@ struct FirstPair<'k> {
     exists: Pred<'k>,
 }
 
+/// The values computed before the wait: the thread's first pair of queries and of keys, and the
+/// token's place in a paged cache.
+struct EarlyValues<'k> {
+    first: [FirstPair<'k>; 2],
+    /// A state does not change while kernels over a paged cache run, and two dependent loads would
+    /// delay the multiplication.
+    place: Option<TokenPlace<'k>>,
+}
+
 /// The operands that are loaded before the multiplication: the token's place in the cache, and the
 /// angles of a thread's first pair of queries and of keys.
 struct Prefetched<'k> {
@@ -744,24 +753,27 @@ impl<'k> QkvEpilogue<'_, 'k> {
 
 /// Rotates queries and keys, and appends keys and values to the cache.
 impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
-    /// The thread's first pair of queries, and of keys.
-    type Addresses = [FirstPair<'k>; 2];
+    type Addresses = EarlyValues<'k>;
     type Operands = Prefetched<'k>;
 
     fn addresses(&self, r: &Results<'k>) -> Self::Addresses {
-        [0, 1].map(|m| {
+        let first = [0, 1].map(|m| {
             let share = self.share(r, m);
             FirstPair {
                 share,
                 pair: self.pair(share, r.thread),
                 exists: r.thread.lt(share.count * PAIRS),
             }
-        })
+        });
+        let place = self.table.map(|_| self.place(r.k, BatchItem::ONLY));
+        EarlyValues { first, place }
     }
 
-    fn prefetch(&self, k: Builder<'k>, first: &Self::Addresses) -> Prefetched<'k> {
-        let place = self.place(k, BatchItem::ONLY);
-        let angles = first.each_ref().map(|first| {
+    fn prefetch(&self, k: Builder<'k>, early: &Self::Addresses) -> Prefetched<'k> {
+        let place = early
+            .place
+            .unwrap_or_else(|| self.place(k, BatchItem::ONLY));
+        let angles = early.first.each_ref().map(|first| {
             let mut angle = [k.var(1.0), k.var(0.0)];
             self.a
                 .angles
@@ -773,7 +785,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
         Prefetched { place, angles }
     }
 
-    fn store(&self, r: &Results<'k>, first: Self::Addresses, prefetched: Prefetched<'k>) {
+    fn store(&self, r: &Results<'k>, early: Self::Addresses, prefetched: Prefetched<'k>) {
         let k = r.k;
         let Prefetched { place, angles } = prefetched;
         for (
@@ -786,7 +798,7 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
                 },
                 angle,
             ),
-        ) in first.into_iter().zip(&angles).enumerate()
+        ) in early.first.into_iter().zip(&angles).enumerate()
         {
             let pairs = share.count * PAIRS;
 

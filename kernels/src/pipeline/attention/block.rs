@@ -173,6 +173,11 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         self.timestamp(Timestamp::Landed);
     }
 
+    /// Returns true if the cache is paged.
+    pub(super) fn is_paged(&self) -> bool {
+        matches!(self.cached, CachedRows::Paged(_))
+    }
+
     /// Loads the position. It is clamped to the cache, so that no wrong state makes the kernel read
     /// past it.
     pub(super) fn position(&self) -> U32<'k> {

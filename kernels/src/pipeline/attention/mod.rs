@@ -39,8 +39,9 @@
 //! The rows of the preceding tokens of the batch are written by the preceding kernel, so nothing is
 //! prefetched.
 //!
-//! With a page table (see [`Paged`](super::Paged)), each token has its own sequence. The lanes of a
-//! warp hold the numbers of the first 32 pages of the block's range.
+//! With a page table (see [`Paged`](super::Paged)), each token has its own sequence, so the rows
+//! before its own are complete and are prefetched for batches too. The lanes of a warp hold the
+//! numbers of the first 32 pages of the block's range.
 
 mod block;
 mod cases;
@@ -208,7 +209,9 @@ impl CacheKernel for PipelinedAttention {
         block.timestamp(Timestamp::Begun);
         block.timestamp(Timestamp::SmId);
 
-        let (range, position) = if self.batch == 1 {
+        // The tokens of a batch over one cache attend to each other's rows, which the previous
+        // kernel writes.
+        let (range, position) = if self.batch == 1 || table.is_some() {
             self.begin(&block)
         } else {
             self.begin_batch(&block)
@@ -308,7 +311,8 @@ impl PipelinedAttention {
         );
 
         // The previous kernels may not have advanced the position yet. Rows before a smaller
-        // position are complete in any case, so they can be loaded now.
+        // position are complete in any case, so they can be loaded now. With a page table, the
+        // position is final, because nothing that this kernel overlaps writes a state.
         let early = block.position().broadcast();
         let mut range = block.range(early);
         block.copy_first(&range, RowFilter::Before(early));
@@ -320,10 +324,14 @@ impl PipelinedAttention {
             "pipeline/attention/queries_and_row",
             "load the queries, the token's own row and the final position",
         );
-        let position = block.position();
+        let reloaded = (!block.is_paged()).then(|| block.position());
         let loaded = block.load();
         block.copy_own(&own);
         block.stage(loaded);
+        let Some(position) = reloaded else {
+            return (range, early);
+        };
+
         let position = position.broadcast();
 
         k.section(

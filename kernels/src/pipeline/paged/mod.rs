@@ -7,8 +7,9 @@
 //! same program, except for the addresses of cache rows. Its results have the same bits as those of
 //! the kernel itself over a cache with the same rows.
 //!
-//! The kernels read the page table and the sequences of the states before they wait for their
-//! predecessor, so no kernel that they overlap may write those.
+//! The kernels read the page table and the states before they wait for their predecessor, so no
+//! kernel that they overlap may write those. A step therefore begins with a kernel that overlaps
+//! nothing. No two tokens of a batch that are not done may belong to one sequence.
 
 mod cases;
 
