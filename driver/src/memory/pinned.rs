@@ -139,6 +139,23 @@ impl<T: Element> Pinned<T> {
         }
     }
 
+    /// Copies elements from index `start` on to a slice.
+    ///
+    /// A kernel may write them at the same time. Each chunk of up to 8 bytes is then either old or
+    /// new.
+    ///
+    /// # Panics
+    /// Panics if the elements exceed the end.
+    pub fn read_slice(&self, start: usize, values: &mut [T]) {
+        for (i, value) in values.iter_mut().enumerate() {
+            let at = self.at(start + i);
+
+            // SAFETY: `at` has checked the index, and both have the size of an element. The device
+            // may write at the same time, which the atomic reads allow.
+            unsafe { read_atomic(at.cast(), std::ptr::from_mut(value).cast(), size_of::<T>()) };
+        }
+    }
+
     /// Returns the elements as a host slice.
     ///
     /// # Safety

@@ -87,6 +87,7 @@ macro_rules! by_widest {
 /// # Safety
 /// - Both pointers must refer to at least `bytes` bytes.
 /// - `to` must not be accessed by other threads.
+#[inline] // Slices of pinned memory are read element by element.
 pub(super) unsafe fn read_atomic(shared: *mut u8, to: *mut u8, bytes: usize) {
     macro_rules! read {
         ($atomic:ident, $int:ident) => {
@@ -108,6 +109,7 @@ pub(super) unsafe fn read_atomic(shared: *mut u8, to: *mut u8, bytes: usize) {
 /// # Safety
 /// - Both pointers must refer to at least `bytes` bytes.
 /// - `from` must not be written by other threads.
+#[inline]
 pub(super) unsafe fn write_atomic(shared: *mut u8, from: *const u8, bytes: usize) {
     macro_rules! write {
         ($atomic:ident, $int:ident) => {

@@ -37,6 +37,10 @@ fn pinned_elements_of_every_size_come_back() {
             bytes.to_vec(),
             [[0; 3], [1, 2, 3], [4, 5, 6], [0; 3], [0; 3]]
         );
+        let mut read = [[9; 3]; 2];
+        bytes.read_slice(2, &mut read);
+        assert_eq!(read, [[4, 5, 6], [0; 3]]);
+        bytes.read_slice(5, &mut []);
         let wide = Pinned::<[f32; 3]>::zeroed(&context, 3).unwrap();
         wide.write(2, [1.0, 2.0, 3.0]);
         assert_eq!(wide.read(2), [1.0, 2.0, 3.0]);

@@ -50,9 +50,9 @@ impl PageTransfer {
 
     /// Returns the words of the page in a slot. Several threads may read different slots.
     pub(in crate::batch) fn read(&self, slot: usize) -> Vec<u64> {
-        let first = slot * self.page_words;
-        let words = first..first + self.page_words;
-        words.map(|word| self.memory.read(word)).collect()
+        let mut words = vec![0; self.page_words];
+        self.memory.read_slice(slot * self.page_words, &mut words);
+        words
     }
 
     /// Writes the words of a page to a slot. Several threads may write different slots.
