@@ -10,7 +10,7 @@
 use warpwright_driver::Context;
 use warpwright_driver::memory::{Buffer, Pinned, View};
 use warpwright_kernels::shared::cache;
-use warpwright_kernels::shared::state::{self, StepState};
+use warpwright_kernels::shared::state::StepState;
 use warpwright_model::layer::Attention;
 use warpwright_model::{Config, Outline};
 
@@ -19,7 +19,7 @@ use crate::Error;
 use crate::pipeline::cache::PageTable;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::resolved::{MAX_SPLITS, ResolvedPipeline, ResolvedStep};
-use crate::pipeline::workspace::{BatchVectors, PipelineWorkspace};
+use crate::pipeline::workspace::PipelineWorkspace;
 
 /// The steps of few sequences.
 pub(super) struct LoneSteps {

@@ -196,7 +196,7 @@ fn calls_and_reasoning_are_fields_of_the_message() {
         ChatCompletionMessageToolCalls::Function(call) => {
             assert_eq!((&*call.id, &*call.function.name), ("call_1", "write"));
         }
-        other => panic!("{other:?}"),
+        other @ ChatCompletionMessageToolCalls::Custom(_) => panic!("{other:?}"),
     }
 }
 
