@@ -91,10 +91,10 @@ pub(super) struct ConnectionArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 32 << 20)]
     pub(super) body_limit: usize,
     /// Seconds in which the headers of a request, and then its body, must arrive
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", allow_negative_numbers = true, value_parser = seconds)]
     pub(super) timeout: Duration,
     /// Seconds that running requests have to end after Ctrl-C or SIGTERM
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", allow_negative_numbers = true, value_parser = seconds)]
     pub(super) grace: Duration,
     /// Form of the log on stderr
     #[arg(long, value_enum, value_name = "FORM", default_value_t = LogArg::Text)]
