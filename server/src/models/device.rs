@@ -121,9 +121,11 @@ impl DeviceLoader {
 
                     // The emulator compiles each kernel in milliseconds.
                     if !is_emulator(context) {
-                        engine
-                            .compile(|done, all| progress.set_kernels(done, all))
-                            .map_err(|error| failure(&error))?;
+                        let compiled = engine.compile(|done, all| progress.set_kernels(done, all));
+                        if let Err(error) = compiled {
+                            // A step that needs the kernel reports the error to its requests.
+                            tracing::warn!(%error, "cannot compile all kernels ahead");
+                        }
                     }
                     return Ok(ChosenEngine {
                         engine,
