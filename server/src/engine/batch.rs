@@ -20,6 +20,10 @@ const PAGE: u32 = 64;
 /// The maximum number of best log-probabilities per token.
 const LOGPROBS: u32 = 20;
 
+/// The maximum number of bytes of saved pages that are loaded before a prompt needs them, so that
+/// the server starts within seconds.
+const PRELOADED_BYTES: u64 = 4 << 30;
+
 /// An engine over a [`Batch`].
 pub struct BatchEngine {
     batch: Batch,
@@ -81,10 +85,18 @@ impl BatchEngine {
     /// Makes the saved pages of a folder available to prompts, and saves pages there when the server
     /// shuts down. Returns the available pages.
     ///
+    /// The most recently used pages are loaded now, up to half of the cache and 4 GiB. Others are
+    /// loaded when a prompt needs them, which delays the step.
+    ///
     /// # Errors
-    /// Returns the errors of [`Batch::load_kept`].
+    /// Returns the errors of [`Batch::load_kept`] and [`Batch::preload_kept`].
     pub fn keep_pages_in(&mut self, folder: PageFolder) -> Result<LoadablePages, Error> {
         let loadable = self.batch.load_kept(&folder)?;
+        if loadable.pages > 0 {
+            let page_bytes = (loadable.bytes / u64::from(loadable.pages)).max(1);
+            let most = (PRELOADED_BYTES / page_bytes).min(u64::from(self.limits.pages / 2));
+            self.batch.preload_kept(most as u32)?;
+        }
         self.folder = Some(folder);
         Ok(loadable)
     }

@@ -11,4 +11,5 @@ mod openai_chat;
 mod openai_completions;
 mod openai_http;
 mod reply;
+mod restart;
 mod scheduler;
