@@ -183,6 +183,124 @@ async fn counted_tokens_are_those_of_the_prompt() {
         counted.json(),
         json!({"input_tokens": answered["usage"]["input_tokens"]})
     );
+
+    let items = response(json!({"instructions": "Be brief."}));
+    let counted = post(&app, "/v1/responses/input_tokens", &items)
+        .await
+        .json();
+    let answered = post(&app, "/v1/responses", &items).await.json();
+    assert_eq!(counted["object"], "response.input_tokens");
+    assert_eq!(counted["input_tokens"], answered["usage"]["input_tokens"]);
+}
+
+/// Returns the paths of all values in a JSON value, without its own.
+fn paths(value: &Value) -> Vec<String> {
+    let children: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, child)| (name.clone(), child))
+            .collect(),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(index, child)| (index.to_string(), child))
+            .collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => vec![],
+    };
+    let mut all = vec![];
+    for (name, child) in children {
+        all.push(format!("/{name}"));
+        all.extend(
+            paths(child)
+                .into_iter()
+                .map(|rest| format!("/{name}{rest}")),
+        );
+    }
+    all
+}
+
+/// Checks that a request is answered or refused by name, whatever stands in place of each value.
+async fn check_every_value(path: &str, body: &Value) {
+    let junk = [
+        Value::Null,
+        json!(true),
+        json!(-1),
+        json!(1e300),
+        json!(u64::MAX),
+        json!(""),
+        json!("x"),
+        json!([]),
+        json!([[]]),
+        json!({}),
+        json!({"type": "text", "text": "a"}),
+        json!([{"type": "input_text", "text": "a"}]),
+    ];
+    let app = replying("yes", Setup::default());
+    for place in paths(body) {
+        for value in &junk {
+            let mut changed = body.clone();
+            *changed.pointer_mut(&place).expect("the place exists") = value.clone();
+            let answer = post(&app, path, &changed).await;
+            match answer.status.as_u16() {
+                200 => {}
+                400 => {
+                    let message = answer.json()["error"]["message"].clone();
+                    let message = message.as_str().expect("a message");
+                    assert!(
+                        !message.contains("expected struct"),
+                        "{place} = {value}: {message}"
+                    );
+                }
+                other => panic!("{other} for {place} = {value}: {}", answer.body),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn wrong_values_at_every_place_are_refused_by_name() {
+    let messages = message(json!({
+        "system": [{"type": "text", "text": "a"}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "a"}]},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "a", "signature": "b"},
+                {"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "1", "is_error": true, "content": [
+                    {"type": "text", "text": "a"},
+                ]},
+            ]},
+        ],
+        "tools": [{"type": "custom", "name": "f", "description": "d", "input_schema": {"type": "object"}}],
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": false},
+        "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "summarized"},
+        "output_config": {"effort": "low"},
+        "stop_sequences": ["END"], "temperature": 1, "top_p": 1, "top_k": 5, "stream": false,
+        "context_management": {"edits": [{"type": "clear_thinking_20251015"}]},
+    }));
+    check_every_value("/v1/messages", &messages).await;
+
+    let items = response(json!({
+        "instructions": "a",
+        "input": [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "a"}]},
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "a"},
+        ],
+        "tools": [{"type": "function", "name": "f", "description": "d", "strict": false,
+            "parameters": {"type": "object"}}, {"type": "web_search"}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto",
+            "tools": [{"type": "function", "name": "f"}]},
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "text": {"format": {"type": "text"}, "verbosity": "medium"},
+        "include": ["message.output_text.logprobs"], "top_logprobs": 1, "max_output_tokens": 20,
+        "temperature": 1, "top_p": 1, "metadata": {"a": "b"}, "store": true, "stream": false,
+        "parallel_tool_calls": true, "truncation": "disabled", "chat_template_kwargs": {"a": 1},
+    }));
+    check_every_value("/v1/responses", &items).await;
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ pub const REFUSED: &[Refused] = &[
 
 /// A request for a message, or for the number of its tokens.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct MessagesRequest {
     /// The name of the model.
     pub model: Option<String>,
@@ -65,6 +66,7 @@ pub struct MessagesRequest {
 
 /// A message of a conversation.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct MessageParam {
     /// `user`, `assistant` or `system`.
     pub role: String,
@@ -75,6 +77,7 @@ pub struct MessageParam {
 
 /// A tool.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct ToolParam {
     /// `custom`, or absent. Other types are tools of Anthropic's servers.
     #[serde(rename = "type")]
@@ -90,6 +93,7 @@ pub struct ToolParam {
 
 /// The calls that the model may make.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct ToolChoiceParam {
     /// `auto`, `any`, `tool` or `none`.
     #[serde(rename = "type")]
@@ -102,6 +106,7 @@ pub struct ToolChoiceParam {
 
 /// The reasoning of the model.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct ThinkingParam {
     /// `enabled`, `disabled` or `adaptive`. The number `budget_tokens` is a target that the server
     /// does not enforce: `max_tokens` limits text and reasoning together.
@@ -113,6 +118,7 @@ pub struct ThinkingParam {
 
 /// The effort of the reasoning and the format of the text.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct OutputConfig {
     /// The effort, such as `low`.
     pub effort: Option<String>,
@@ -122,6 +128,7 @@ pub struct OutputConfig {
 
 /// The format of the text.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct OutputFormat {
     /// `json_schema`.
     #[serde(rename = "type")]
@@ -133,6 +140,7 @@ pub struct OutputFormat {
 
 /// The edits of the conversation before it is read.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct ContextManagement {
     /// The edits.
     pub edits: Option<Vec<ContextEdit>>,
@@ -140,6 +148,7 @@ pub struct ContextManagement {
 
 /// An edit of the conversation.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct ContextEdit {
     /// The type of the edit. `clear_thinking_20251015` is accepted, because chat templates leave
     /// out the reasoning of earlier turns anyway.

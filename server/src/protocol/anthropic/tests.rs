@@ -263,7 +263,7 @@ fn wrong_fields_are_named() {
         (
             json!({"tools": [{"name": "f"}]}),
             "tools[0].input_schema",
-            "`tools[0].input_schema` is missing",
+            "`tools[0].input_schema` is missing or not an object: expected a JSON schema",
         ),
         (
             json!({"tool_choice": {"type": "any"}}),

@@ -293,11 +293,10 @@ fn tools(tools: &[ToolParam]) -> Result<Tools, RequestError> {
                 format!("`{path}.name` is missing"),
             ));
         };
-        let Some(schema) = &tool.input_schema else {
-            return Err(RequestError::invalid(
-                format!("{path}.input_schema"),
-                format!("`{path}.input_schema` is missing"),
-            ));
+        let Some(schema @ Value::Object(_)) = &tool.input_schema else {
+            let path = format!("{path}.input_schema");
+            let message = format!("`{path}` is missing or not an object: expected a JSON schema");
+            return Err(RequestError::invalid(path, message));
         };
         let mut function = json!({ "name": name });
         if let Some(description) = &tool.description {

@@ -1,4 +1,6 @@
-//! The endpoint of the Responses API.
+//! The endpoints of the Responses API.
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
@@ -7,13 +9,14 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 
 use super::error::error_response;
-use super::object::ResponseObject;
+use super::object::{InputTokens, ResponseObject};
 use super::request::{REFUSED, ResponsesRequest};
 use super::stream::{ResponseStart, ResponseWriter};
-use super::translate::translate;
+use super::translate::{TranslatedRequest, translate};
 use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
+use crate::models::ServedModel;
 use crate::protocol::openai::ErrorBody;
 use crate::protocol::shared::{
     self, Body, SseEvent, fit_later_system, random_id, sse_response, unix_seconds,
@@ -41,28 +44,98 @@ pub(super) async fn responses(
     }
 }
 
-async fn answer(state: AppState, info: RequestInfo, body: Bytes) -> Result<Response, RequestError> {
-    let body = Body::parse(&body)?;
+/// Counts the tokens of a conversation.
+#[utoipa::path(
+    post,
+    path = "/v1/responses/input_tokens",
+    request_body = ResponsesRequest,
+    responses(
+        (status = 200, description = "The number of tokens", body = InputTokens),
+        (status = "default", description = "An error", body = ErrorBody),
+    ),
+)]
+pub(super) async fn input_tokens(
+    State(state): State<AppState>,
+    info: RequestInfo,
+    body: Bytes,
+) -> Response {
+    match answer_count(state, info, body).await {
+        Ok(response) => response,
+        Err(error) => error_response(&error),
+    }
+}
+
+/// A request with its model.
+struct ReadRequest {
+    model: Arc<ServedModel>,
+    delivery: Delivery,
+    translated: TranslatedRequest,
+}
+
+/// The form in which a response is sent.
+#[derive(Clone, Copy)]
+enum Delivery {
+    Whole,
+    Streamed,
+}
+
+async fn read(
+    state: &AppState,
+    info: &RequestInfo,
+    body: &Bytes,
+) -> Result<ReadRequest, RequestError> {
+    let body = Body::parse(body)?;
     body.refuse(REFUSED)?;
     let request: ResponsesRequest = body.read()?;
     let model = state.models.find(request.model.as_deref()).await?;
-    let mut translated = translate(&request, &info, &model.defaults)?;
+    let mut translated = translate(&request, info, &model.defaults)?;
     if let ReplyPrompt::Chat(chat) = translated.reply.prompt {
         translated.reply.prompt = ReplyPrompt::Chat(fit_later_system(&model, chat).await);
     }
-    let replies = reply::start(&model, translated.reply).await?;
+    let delivery = if request.stream == Some(true) {
+        Delivery::Streamed
+    } else {
+        Delivery::Whole
+    };
+    Ok(ReadRequest {
+        model,
+        delivery,
+        translated,
+    })
+}
 
+async fn answer(state: AppState, info: RequestInfo, body: Bytes) -> Result<Response, RequestError> {
+    let ReadRequest {
+        model,
+        delivery,
+        translated,
+    } = read(&state, &info, &body).await?;
+    let replies = reply::start(&model, translated.reply).await?;
     let writer = ResponseWriter::new(ResponseStart {
         id: random_id(""),
         created_at: unix_seconds(),
         model: model.name.clone(),
         parameters: translated.parameters,
     });
-    if request.stream == Some(true) {
-        Ok(streamed(writer, replies))
-    } else {
-        whole(writer, replies).await
+    match delivery {
+        Delivery::Streamed => Ok(streamed(writer, replies)),
+        Delivery::Whole => whole(writer, replies).await,
     }
+}
+
+async fn answer_count(
+    state: AppState,
+    info: RequestInfo,
+    body: Bytes,
+) -> Result<Response, RequestError> {
+    let request = read(&state, &info, &body).await?;
+    let prompt = request.translated.reply.prompt;
+    let tokens = reply::prompt_tokens(&request.model, prompt).await?;
+    let count = InputTokens {
+        object: "response.input_tokens",
+        input_tokens: tokens.len() as u32,
+    };
+    Ok(Json(count).into_response())
 }
 
 /// Sends the events of a response as they come.

@@ -30,7 +30,7 @@ use crate::http::state::AppState;
 use crate::http::surface::ProtocolSurface;
 
 #[derive(OpenApi)]
-#[openapi(paths(handlers::responses))]
+#[openapi(paths(handlers::responses, handlers::input_tokens))]
 struct Docs;
 
 /// Returns the endpoints, the shape of their errors and their documentation.
@@ -47,4 +47,6 @@ pub fn routes() -> Router<AppState> {
     Router::new()
         .route("/v1/responses", post(handlers::responses))
         .route("/responses", post(handlers::responses))
+        .route("/v1/responses/input_tokens", post(handlers::input_tokens))
+        .route("/responses/input_tokens", post(handlers::input_tokens))
 }

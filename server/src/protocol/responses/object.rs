@@ -185,6 +185,15 @@ pub struct OutputTokensDetails {
     pub reasoning_tokens: u32,
 }
 
+/// The number of tokens of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct InputTokens {
+    /// `response.input_tokens`.
+    pub object: &'static str,
+    /// The number of tokens.
+    pub input_tokens: u32,
+}
+
 /// An item of a response.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]

@@ -45,6 +45,7 @@ pub const REFUSED: &[Refused] = &[
 
 /// A request for a response.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct ResponsesRequest {
     /// The name of the model.
     pub model: Option<String>,
@@ -115,6 +116,7 @@ pub struct ResponsesRequest {
 
 /// A tool.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(expecting = "an object")]
 pub struct ToolFields {
     /// `function`, or a tool of OpenAI's servers.
     #[serde(rename = "type")]
@@ -131,6 +133,7 @@ pub struct ToolFields {
 
 /// The form of the text.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct TextFields {
     /// The format.
     pub format: Option<TextFormatParam>,
@@ -140,6 +143,7 @@ pub struct TextFields {
 
 /// The format of the text.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct TextFormatParam {
     /// `text`, `json_object` or `json_schema`.
     #[serde(rename = "type")]
@@ -157,6 +161,7 @@ pub struct TextFormatParam {
 
 /// The reasoning of the model.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(expecting = "an object")]
 pub struct ReasoningParam {
     /// The effort, such as `low`. `none` switches reasoning off.
     pub effort: Option<String>,

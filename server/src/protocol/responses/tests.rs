@@ -265,6 +265,16 @@ fn wrong_fields_are_named() {
             "`tools[0].type` is \"file_search\", which is not supported: expected function",
         ),
         (
+            json!({"tools": [{"type": "web_search"}, {"type": "function", "name": "f", "parameters": 5}]}),
+            "tools[1].parameters",
+            "`tools[1].parameters` is not an object: expected a JSON schema",
+        ),
+        (
+            json!({"tools": ["f"]}),
+            "tools[0]",
+            "`tools[0]`: invalid type: string \"f\", expected an object",
+        ),
+        (
             json!({"tools": [{"type": "web_search"}], "tool_choice": "required"}),
             "tool_choice",
             "`tool_choice` asks for a call, and there is no function to call",
@@ -613,7 +623,7 @@ fn an_image_is_refused_with_the_code_that_codex_knows() {
 }
 
 #[test]
-fn the_documentation_has_the_path() {
+fn the_documentation_has_both_paths() {
     let paths: Vec<String> = super::surface().docs.paths.paths.into_keys().collect();
-    assert_eq!(paths, ["/v1/responses"]);
+    assert_eq!(paths, ["/v1/responses", "/v1/responses/input_tokens"]);
 }

@@ -120,6 +120,13 @@ fn is_function(index: usize, tool: &ToolFields) -> Result<bool, RequestError> {
 }
 
 fn function(index: usize, tool: &ToolFields) -> Result<FunctionTool<'_>, RequestError> {
+    if let Some(parameters) = &tool.parameters
+        && !parameters.is_object()
+    {
+        let path = format!("tools[{index}].parameters");
+        let message = format!("`{path}` is not an object: expected a JSON schema");
+        return Err(RequestError::invalid(path, message));
+    }
     match tool.name.as_deref() {
         Some(name) if !name.is_empty() => Ok(FunctionTool { name, fields: tool }),
         Some(_) | None => {
