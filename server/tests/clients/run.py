@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import urllib.error
 import urllib.request
 import time
 
@@ -56,7 +55,7 @@ class Server:
             try:
                 urllib.request.urlopen(self.url + "/health", timeout=5)
                 return
-            except (urllib.error.URLError, TimeoutError):
+            except OSError:
                 time.sleep(0.1)
         self.fail("the server did not become ready")
 

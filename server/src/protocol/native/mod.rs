@@ -78,7 +78,6 @@ pub fn routes() -> Router<AppState> {
         .route("/slots/{id}", post(refused::slot_action))
         .route("/completion", post(completion::completion))
         .route("/completions", post(completion::completion))
-        .route("/completions", post(completion::completion))
         .route("/apply-template", post(template::apply_template))
         .route("/tokenize", post(tokens::tokenize))
         .route("/detokenize", post(tokens::detokenize))
