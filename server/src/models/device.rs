@@ -120,12 +120,11 @@ impl DeviceLoader {
                     self.keep_pages(&mut engine, model)?;
 
                     // The emulator compiles each kernel in milliseconds.
-                    if !is_emulator(context) {
-                        let compiled = engine.compile(|done, all| progress.set_kernels(done, all));
-                        if let Err(error) = compiled {
-                            // A step that needs the kernel reports the error to its requests.
-                            tracing::warn!(%error, "cannot compile all kernels ahead");
-                        }
+                    if !is_emulator(context)
+                        && let Err(error) = engine.compile(|_, _| ())
+                    {
+                        // A step that needs the kernel reports the error to its requests.
+                        tracing::warn!(%error, "cannot compile all kernels ahead");
                     }
                     return Ok(ChosenEngine {
                         engine,

@@ -23,8 +23,6 @@ pub struct ModelEntry {
 pub struct LoadProgress {
     done: AtomicU64,
     total: AtomicU64,
-    kernels: AtomicU64,
-    all_kernels: AtomicU64,
 }
 
 impl LoadProgress {
@@ -34,29 +32,16 @@ impl LoadProgress {
         self.done.store(done, Ordering::Relaxed);
     }
 
-    /// Sets the number of sizes of steps whose kernels are compiled, and of all sizes.
-    pub fn set_kernels(&self, done: usize, all: usize) {
-        self.all_kernels.store(all as u64, Ordering::Relaxed);
-        self.kernels.store(done as u64, Ordering::Relaxed);
-    }
-
-    /// Returns the progress in percent: the copied share of the weights, then the compiled share of
-    /// the kernels. On a machine that has compiled them before, the latter takes no time.
+    /// Returns the copied share of the weights in percent. Afterwards the kernels are compiled, which
+    /// takes no time on a machine that has compiled them before.
     pub fn percent(&self) -> u64 {
-        let all = self.all_kernels.load(Ordering::Relaxed);
-        if all > 0 {
-            return 50 + share(self.kernels.load(Ordering::Relaxed), all) / 2;
-        }
         let total = self.total.load(Ordering::Relaxed);
-        share(self.done.load(Ordering::Relaxed), total) / 2
+        let done = self.done.load(Ordering::Relaxed);
+        // Nothing is known before the files are open.
+        done.saturating_mul(100)
+            .checked_div(total)
+            .map_or(0, |percent| percent.min(100))
     }
-}
-
-/// Returns a share in percent, or 0 before anything is known.
-fn share(done: u64, all: u64) -> u64 {
-    done.saturating_mul(100)
-        .checked_div(all)
-        .map_or(0, |percent| percent.min(100))
 }
 
 /// The reason why a model was not loaded.

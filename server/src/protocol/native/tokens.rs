@@ -73,7 +73,7 @@ fn tokenized(model: &ServedModel, request: &TokenizeRequest) -> Result<Value, Re
         SpecialTokens::Parsed
     };
     let mut tokens = TextPrompt::read("content", &content)?.tokens(model, special)?;
-    if request.add_special != Some(true) && starts_with_bos(model, &content, &tokens) {
+    if request.add_special != Some(true) && starts_with_bos(model, &content, special, &tokens) {
         tokens.remove(0);
     }
 
@@ -86,7 +86,12 @@ fn tokenized(model: &ServedModel, request: &TokenizeRequest) -> Result<Value, Re
 }
 
 /// Returns true if the first token was added before a text.
-fn starts_with_bos(model: &ServedModel, content: &Value, tokens: &[u32]) -> bool {
+fn starts_with_bos(
+    model: &ServedModel,
+    content: &Value,
+    special: SpecialTokens,
+    tokens: &[u32],
+) -> bool {
     let first = match content {
         Value::String(text) => Some(text),
         Value::Array(items) => match items.first() {
@@ -99,9 +104,11 @@ fn starts_with_bos(model: &ServedModel, content: &Value, tokens: &[u32]) -> bool
         return false;
     };
     let named = model.tokenizer.control(bos);
-    let is_written = named
-        .zip(first)
-        .is_some_and(|(name, text)| text.starts_with(name));
+    // As text, the name of BOS is not BOS.
+    let is_written = matches!(special, SpecialTokens::Parsed)
+        && named
+            .zip(first)
+            .is_some_and(|(name, text)| text.starts_with(name));
     first.is_some() && !is_written && tokens.first() == Some(&bos)
 }
 
