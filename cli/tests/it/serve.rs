@@ -72,9 +72,11 @@ impl Server {
             }
             server.before.push(line);
         };
-        let port = line.rsplit(':').next().and_then(|port| {
-            let digits = port.trim_end_matches(|c: char| !c.is_ascii_digit());
-            digits.parse().ok()
+        let port = line.rsplit("://").next().and_then(|rest| {
+            let port = rest.split(':').nth(1)?;
+            // In JSON, the rest of the object follows.
+            let end = port.find(|c: char| !c.is_ascii_digit());
+            port[..end.unwrap_or(port.len())].parse().ok()
         });
         server.port = port.unwrap_or_else(|| panic!("no port in {line:?}"));
         server

@@ -1,6 +1,6 @@
 //! Test cases of kernels over a paged cache, made of the cases of the kernels themselves.
 
-use super::{CacheKernel, Paged};
+use super::kernel::{CacheKernel, Paged};
 use crate::harness::{Case, Variant};
 use crate::shared::Random;
 use crate::shared::cache::{self, PAGE};
