@@ -16,7 +16,7 @@ impl Batch {
     /// Each sequence is given with its next token. The step is repeated `rounds` times, and the
     /// times of the fastest one are returned. The graph of [`decode`](Batch::decode) has the same
     /// kernels, unless it decodes few sequences with other ones: see
-    /// [`BatchOptions::lone_rows`](crate::BatchOptions::lone_rows). Some of them overlap there, but
+    /// [`BatchOptions::lone_rows`](field@crate::BatchOptions::lone_rows). Some of them overlap there, but
     /// none do here. The sequences are unchanged afterwards.
     ///
     /// # Errors
