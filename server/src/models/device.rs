@@ -55,7 +55,7 @@ pub enum Repetition {
     /// round differently for other numbers of rows.
     #[default]
     Fastest,
-    /// The same request gets the same text, whatever else the server does.
+    /// The same request gets the same text, with any other requests.
     Exact,
 }
 

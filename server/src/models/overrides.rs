@@ -17,7 +17,7 @@ pub struct RequestOverrides {
     pub min_p: Option<f64>,
     /// The seed, or `None` for a new one for each request.
     pub seed: Option<u64>,
-    /// The maximum number of tokens of a reply, whatever a request asks for.
+    /// The maximum number of tokens of a reply. It limits every request.
     pub max_tokens: Option<u32>,
     /// The chat template instead of the model's.
     pub template: Option<LoadedTemplate>,

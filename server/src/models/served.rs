@@ -28,7 +28,7 @@ pub struct ServedModel {
     pub defaults: Sampling,
     /// The seed of requests that set none, or `None` for a random one.
     pub seed: Option<u64>,
-    /// The maximum number of tokens of a reply, whatever a request asks for.
+    /// The maximum number of tokens of a reply. It limits every request.
     pub max_tokens: Option<u32>,
     /// Facts that the server shows.
     pub description: ModelDescription,
@@ -86,6 +86,6 @@ pub struct RequestDefaults {
     pub sampling: Sampling,
     /// The seed, or `None` for a random one.
     pub seed: Option<u64>,
-    /// The maximum number of tokens of a reply, whatever a request asks for.
+    /// The maximum number of tokens of a reply. It limits every request.
     pub max_tokens: Option<u32>,
 }

@@ -14,7 +14,7 @@ pub struct SchedulerOptions {
     pub steps_per_launch: u32,
     /// The length of prompt chunks in deterministic mode, or `None`.
     ///
-    /// In deterministic mode, chunks end at multiples of this length whatever other sequences do,
+    /// In deterministic mode, chunks end at multiples of this length for any other sequences,
     /// prompts and single tokens are processed in separate steps, and an evicted sequence repeats
     /// the steps that it took at first.
     pub exact_chunk: Option<u32>,

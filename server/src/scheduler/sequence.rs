@@ -151,7 +151,7 @@ impl ServedRequest {
         }
     }
 
-    /// Returns true if nobody waits for the events any more.
+    /// Returns true if the receiver of the events is gone.
     pub(super) fn is_cancelled(&self) -> bool {
         self.events.is_closed()
     }

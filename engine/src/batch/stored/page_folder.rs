@@ -60,7 +60,7 @@ pub(crate) struct LockedFolder<'f> {
 }
 
 impl FolderPath {
-    /// Creates the folder in `parent` if it is missing, and checks that nobody else can access it.
+    /// Creates the folder in `parent` if it is missing, and checks that other users cannot access it.
     pub(crate) fn open(parent: &Path) -> Result<FolderPath, Error> {
         let path = parent.join(NAME);
         let folder = FolderPath { path };

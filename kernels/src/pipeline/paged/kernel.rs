@@ -121,7 +121,7 @@ impl<K: CacheKernel> KernelDef for Paged<K> {
 
 /// The place of a token's keys and values.
 #[derive(Clone, Copy)]
-pub(in crate::pipeline) enum TokenPlace<'k> {
+pub(crate) enum TokenPlace<'k> {
     /// In the cache of a single sequence.
     Own {
         /// The token's position.
@@ -135,14 +135,14 @@ pub(in crate::pipeline) enum TokenPlace<'k> {
 
 /// The sizes of a cache that the place of a token depends on.
 #[derive(Clone, Copy)]
-pub(in crate::pipeline) struct CacheSizes<'k> {
-    pub(in crate::pipeline) kv_heads: U32<'k>,
-    pub(in crate::pipeline) ctx: U32<'k>,
+pub(crate) struct CacheSizes<'k> {
+    pub(crate) kv_heads: U32<'k>,
+    pub(crate) ctx: U32<'k>,
 }
 
 impl<'k> TokenPlace<'k> {
     /// Loads the place of a token from its state. `states` are the states of the whole batch.
-    pub(in crate::pipeline) fn load(
+    pub(crate) fn load(
         k: Builder<'k>,
         table: Option<PageTableArgs<Dev<'k>>>,
         states: Ptr<'k, u32, ReadOnly>,
@@ -166,7 +166,7 @@ impl<'k> TokenPlace<'k> {
     }
 
     /// Returns the row of a head.
-    pub(in crate::pipeline) fn row(self, kv_heads: U32<'k>, head: U32<'k>) -> U32<'k> {
+    pub(crate) fn row(self, kv_heads: U32<'k>, head: U32<'k>) -> U32<'k> {
         match self {
             TokenPlace::Own { position, .. } => OwnRows::new(kv_heads, head).at(position),
             TokenPlace::Paged(row) => head.mad(PAGE, row),
@@ -174,7 +174,7 @@ impl<'k> TokenPlace<'k> {
     }
 
     /// Returns whether the token is stored.
-    pub(in crate::pipeline) fn is_stored(self) -> Pred<'k> {
+    pub(crate) fn is_stored(self) -> Pred<'k> {
         match self {
             TokenPlace::Own { position, ctx } => position.lt(ctx),
             TokenPlace::Paged(row) => row.ne(u32::MAX),
@@ -190,7 +190,7 @@ impl<'k> PageTableArgs<Dev<'k>> {
     }
 
     /// Loads a page number of a sequence. Sequence, index and page are clamped to the last.
-    pub(in crate::pipeline) fn page(&self, sequence: U32<'k>, index: U32<'k>) -> U32<'k> {
+    pub(crate) fn page(&self, sequence: U32<'k>, index: U32<'k>) -> U32<'k> {
         let sequence = sequence.min(self.sequences - 1);
         let index = index.min(self.max_pages - 1);
         let page = self.pages.at(sequence.mad(self.max_pages, index)).ld();
@@ -207,7 +207,7 @@ impl PageTableArgs<Cpu<'_>> {
 
     /// Returns the cache row of a position. Sequence and page are clamped to the last. The first
     /// array is the number of KV heads and the head.
-    pub(in crate::pipeline) fn clamped_row(
+    pub(crate) fn clamped_row(
         &self,
         sequence: u32,
         [kv_heads, head]: [usize; 2],
@@ -227,7 +227,7 @@ impl PageTableArgs<Cpu<'_>> {
 
 /// Returns the cache row to which a token with this state is appended, or `None` if it is not
 /// stored. `heads` is the number of KV heads and the head.
-pub(in crate::pipeline) fn appended_row(
+pub(crate) fn appended_row(
     table: Option<&PageTableArgs<Cpu<'_>>>,
     state: &[u32],
     heads: [usize; 2],

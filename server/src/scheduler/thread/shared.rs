@@ -143,7 +143,7 @@ impl SharedState {
         self.changed.notify_one();
     }
 
-    /// Records that the device is lost, and returns the arrivals that nobody handles any more.
+    /// Records that the device is lost, and returns the arrivals that are not handled any more.
     pub(super) fn lose(&self, reason: &str) -> Vec<Arrival> {
         let mut inbox = self.inbox();
         inbox.stage = SchedulerStage::Lost(reason.to_owned());
