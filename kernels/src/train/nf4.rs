@@ -190,7 +190,7 @@ pub(super) fn unpack<'k>(
 ///
 /// Codes differ between lanes. Loads from constant memory would be serialized, unlike loads from
 /// shared memory.
-pub(in crate::train) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
+pub(crate) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
     k.section("train/nf4/values", "the values, in shared memory");
     let values = k.shared::<f32>("values", VALUES.len() as u32);
     k.when(k.tid().eq(0), || {
@@ -205,7 +205,7 @@ pub(in crate::train) fn values<'k>(k: Builder<'k>) -> Ptr<'k, f32, Shared> {
 }
 
 /// Returns code `j` of a word with eight codes.
-pub(in crate::train) fn code(word: U32<'_>, j: u32) -> U32<'_> {
+pub(crate) fn code(word: U32<'_>, j: u32) -> U32<'_> {
     // The first code of a byte is in its high nibble.
     word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4)
 }

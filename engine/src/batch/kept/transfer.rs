@@ -13,7 +13,7 @@ use crate::batch::device::{BatchDevice, page_len};
 const PINNED_BYTES: usize = 64 << 20;
 
 /// Pinned memory for several pages.
-pub(in crate::batch) struct PageTransfer {
+pub(crate) struct PageTransfer {
     memory: Pinned<u64>,
     /// The words of a page.
     page_words: usize,
@@ -28,7 +28,7 @@ enum Direction {
 
 impl PageTransfer {
     /// Allocates memory for at most `pages` pages.
-    pub(in crate::batch) fn new(device: &BatchDevice, pages: usize) -> Result<PageTransfer, Error> {
+    pub(crate) fn new(device: &BatchDevice, pages: usize) -> Result<PageTransfer, Error> {
         let page_words = device.page_words();
         let most = (PINNED_BYTES / (8 * page_words)).max(1);
         let words = page_words * pages.clamp(1, most);
@@ -39,24 +39,24 @@ impl PageTransfer {
     }
 
     /// Returns the number of pages that fit.
-    pub(in crate::batch) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.memory.len() / self.page_words
     }
 
     /// Returns the words of a page.
-    pub(in crate::batch) fn page_words(&self) -> usize {
+    pub(crate) fn page_words(&self) -> usize {
         self.page_words
     }
 
     /// Returns the words of the page in a slot. Several threads may read different slots.
-    pub(in crate::batch) fn read(&self, slot: usize) -> Vec<u64> {
+    pub(crate) fn read(&self, slot: usize) -> Vec<u64> {
         let mut words = vec![0; self.page_words];
         self.memory.read_slice(slot * self.page_words, &mut words);
         words
     }
 
     /// Writes the words of a page to a slot. Several threads may write different slots.
-    pub(in crate::batch) fn write(&self, slot: usize, words: &[u64]) {
+    pub(crate) fn write(&self, slot: usize, words: &[u64]) {
         assert_eq!(words.len(), self.page_words);
         self.memory.write_slice(slot * self.page_words, words);
     }
@@ -64,14 +64,14 @@ impl PageTransfer {
 
 impl BatchDevice {
     /// Returns the 64-bit words of a page.
-    pub(in crate::batch) fn page_words(&self) -> usize {
+    pub(crate) fn page_words(&self) -> usize {
         let values: usize = self.config.layers.iter().map(page_len).sum();
         // The lengths are multiples of 64 positions, so that no word is cut.
         2 * values * size_of::<f16>() / size_of::<u64>()
     }
 
     /// Copies pages to the first slots and waits.
-    pub(in crate::batch) fn download_pages(
+    pub(crate) fn download_pages(
         &self,
         pages: &[u32],
         transfer: &PageTransfer,
@@ -80,11 +80,7 @@ impl BatchDevice {
     }
 
     /// Copies the first slots to pages and waits.
-    pub(in crate::batch) fn upload_pages(
-        &self,
-        pages: &[u32],
-        transfer: &PageTransfer,
-    ) -> Result<(), Error> {
+    pub(crate) fn upload_pages(&self, pages: &[u32], transfer: &PageTransfer) -> Result<(), Error> {
         self.transfer_pages(pages, transfer, Direction::ToDevice)
     }
 

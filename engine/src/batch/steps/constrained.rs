@@ -152,7 +152,7 @@ impl Batch {
     }
 
     /// Allows these sequences every token again.
-    pub(in crate::batch) fn free(
+    pub(crate) fn free(
         &mut self,
         sequences: impl Iterator<Item = SequenceId>,
     ) -> Result<(), Error> {

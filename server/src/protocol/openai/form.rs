@@ -4,10 +4,10 @@ use crate::error::RequestError;
 use crate::protocol::shared::{Whole, random_salt, whole_in};
 
 /// The maximum number of best log-probabilities per token.
-pub(in crate::protocol::openai) const MAX_BEST: u32 = 20;
+pub(crate) const MAX_BEST: u32 = 20;
 
 /// The maximum number of replies to a prompt.
-pub(in crate::protocol::openai) const MAX_REPLIES: u32 = 128;
+pub(crate) const MAX_REPLIES: u32 = 128;
 
 /// The form of a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,9 +43,7 @@ impl Delivery {
 }
 
 /// Returns the first limit that is set. All of them are checked, and -1 means no limit.
-pub(in crate::protocol::openai) fn max_tokens(
-    fields: &[(&str, Option<Whole>)],
-) -> Result<Option<u32>, RequestError> {
+pub(crate) fn max_tokens(fields: &[(&str, Option<Whole>)]) -> Result<Option<u32>, RequestError> {
     let mut first = None;
     for (field, value) in fields {
         let limit = whole_in(field, *value, -1..=i64::from(u32::MAX))?;
@@ -55,7 +53,7 @@ pub(in crate::protocol::openai) fn max_tokens(
 }
 
 /// Returns the salt of a request: a random one if it must not use cached prefixes.
-pub(in crate::protocol::openai) fn salt_for(cache_prompt: Option<bool>, salt: u64) -> u64 {
+pub(crate) fn salt_for(cache_prompt: Option<bool>, salt: u64) -> u64 {
     match cache_prompt {
         Some(false) => random_salt(),
         Some(true) | None => salt,

@@ -15,22 +15,22 @@ use crate::models::ServedModel;
 use crate::reply::request::{CallLimit, ChatMessage, ChatPrompt, ToolChoice};
 
 /// A rendered conversation.
-pub(in crate::reply) struct RenderedChat {
-    pub(in crate::reply) text: String,
+pub(crate) struct RenderedChat {
+    pub(crate) text: String,
     /// The template that rendered it.
-    pub(in crate::reply) template: ChatTemplate,
+    pub(crate) template: ChatTemplate,
     /// The input of the template.
-    pub(in crate::reply) conversation: Conversation,
+    pub(crate) conversation: Conversation,
     /// The tools that the model may call.
-    pub(in crate::reply) tools: Option<Tools>,
-    pub(in crate::reply) tool_choice: ToolChoice,
-    pub(in crate::reply) call_limit: CallLimit,
-    pub(in crate::reply) begin: ReplyBegin,
+    pub(crate) tools: Option<Tools>,
+    pub(crate) tool_choice: ToolChoice,
+    pub(crate) call_limit: CallLimit,
+    pub(crate) begin: ReplyBegin,
 }
 
 /// The beginning of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::reply) enum ReplyBegin {
+pub(crate) enum ReplyBegin {
     /// It is a new message.
     New,
     /// It continues the last message.
@@ -39,13 +39,13 @@ pub(in crate::reply) enum ReplyBegin {
 
 impl RenderedChat {
     /// Returns a reader of thoughts, text and calls of the reply.
-    pub(in crate::reply) fn reader(&self) -> CallStream<'_> {
+    pub(crate) fn reader(&self) -> CallStream<'_> {
         self.template
             .reply(self.tools.as_ref(), &self.conversation, &self.text)
     }
 
     /// Returns true if a control token belongs to the text that the reader reads.
-    pub(in crate::reply) fn shows(&self, spelling: &str) -> bool {
+    pub(crate) fn shows(&self, spelling: &str) -> bool {
         self.template.shows_in_reply(self.tools.as_ref(), spelling)
     }
 }
@@ -55,7 +55,7 @@ impl RenderedChat {
 /// # Errors
 /// Returns an error if there is no template, if it refuses the conversation, or if it does not know
 /// tools and the request has some.
-pub(in crate::reply) fn render(
+pub(crate) fn render(
     model: &ServedModel,
     prompt: ChatPrompt,
 ) -> Result<RenderedChat, RequestError> {

@@ -23,7 +23,7 @@ use crate::engine::{
 };
 
 /// The state of a scheduler.
-pub(in crate::scheduler) struct SchedulerCore {
+pub(crate) struct SchedulerCore {
     engine: Box<dyn Engine>,
     limits: EngineLimits,
     options: SchedulerOptions,
@@ -68,7 +68,7 @@ struct SchedulerCounts {
 
 /// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::scheduler) enum TurnResult {
+pub(crate) enum TurnResult {
     /// There is nothing to do.
     Idle,
     /// There may be more to do.
@@ -77,14 +77,11 @@ pub(in crate::scheduler) enum TurnResult {
 
 /// The device has failed, for this reason.
 #[derive(Debug)]
-pub(in crate::scheduler) struct DeviceLost(pub(in crate::scheduler) String);
+pub(crate) struct DeviceLost(pub(crate) String);
 
 impl SchedulerCore {
     /// Returns a scheduler without requests.
-    pub(in crate::scheduler) fn new(
-        engine: Box<dyn Engine>,
-        options: SchedulerOptions,
-    ) -> SchedulerCore {
+    pub(crate) fn new(engine: Box<dyn Engine>, options: SchedulerOptions) -> SchedulerCore {
         let limits = engine.limits();
         SchedulerCore {
             engine,
@@ -109,28 +106,28 @@ impl SchedulerCore {
     }
 
     /// Puts a request at the end of the queue.
-    pub(in crate::scheduler) fn accept(&mut self, request: ServedRequest) {
+    pub(crate) fn accept(&mut self, request: ServedRequest) {
         self.counts.accepted += 1;
         self.waiting.push_back(request);
     }
 
     /// Queues texts whose embeddings are wanted.
-    pub(in crate::scheduler) fn accept_embedding(&mut self, job: EmbeddingJob) {
+    pub(crate) fn accept_embedding(&mut self, job: EmbeddingJob) {
         self.embeddings.push_back(job);
     }
 
     /// Returns the number of requests that wait or run.
-    pub(in crate::scheduler) fn load(&self) -> usize {
+    pub(crate) fn load(&self) -> usize {
         self.running.len() + self.waiting.len() + self.embeddings.len()
     }
 
     /// Returns a number that changes when a sequence joins or leaves, or a request waits.
-    pub(in crate::scheduler) fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.counts.accepted + self.counts.started + self.counts.ended + self.counts.evicted
     }
 
     /// Returns an estimate of the time until a request ends.
-    pub(in crate::scheduler) fn retry_after(&self, now: Instant) -> Duration {
+    pub(crate) fn retry_after(&self, now: Instant) -> Duration {
         self.rate.interval(now)
     }
 
@@ -141,7 +138,7 @@ impl SchedulerCore {
     ///
     /// # Errors
     /// Returns the reason if the device is lost.
-    pub(in crate::scheduler) fn turn(&mut self) -> Result<TurnResult, DeviceLost> {
+    pub(crate) fn turn(&mut self) -> Result<TurnResult, DeviceLost> {
         self.earlier.append(&mut self.outbox);
         self.remove_cancelled();
         if !self.embeddings.is_empty() || !self.waiting.is_empty() {
@@ -198,13 +195,13 @@ impl SchedulerCore {
     }
 
     /// Sends all events. The state must have been published.
-    pub(in crate::scheduler) fn send_events(&mut self) {
+    pub(crate) fn send_events(&mut self) {
         self.earlier.send();
         self.outbox.send();
     }
 
     /// Ends all requests for this reason.
-    pub(in crate::scheduler) fn end_all(&mut self, reason: EndReason) {
+    pub(crate) fn end_all(&mut self, reason: EndReason) {
         let now = Instant::now();
         for sequence in mem::take(&mut self.running) {
             self.engine.leave(sequence.key);
@@ -221,14 +218,14 @@ impl SchedulerCore {
     }
 
     /// Saves what outlives the process, after all requests have ended.
-    pub(in crate::scheduler) fn save(&mut self) {
+    pub(crate) fn save(&mut self) {
         if let Err(reason) = self.engine.save() {
             tracing::error!(reason, "the engine could not save its state");
         }
     }
 
     /// Fails all requests, because the device is lost. The engine is not used any more.
-    pub(in crate::scheduler) fn lose(&mut self, reason: &str) {
+    pub(crate) fn lose(&mut self, reason: &str) {
         let error = GenerationError::Lost(reason.to_owned());
         let running = mem::take(&mut self.running).into_iter();
         let running = running.map(|sequence| sequence.request);
@@ -242,7 +239,7 @@ impl SchedulerCore {
     }
 
     /// Returns the state to show after the device was lost. The engine is not asked.
-    pub(in crate::scheduler) fn lost_status(&self, reason: &str) -> SchedulerStatus {
+    pub(crate) fn lost_status(&self, reason: &str) -> SchedulerStatus {
         SchedulerStatus {
             lost: Some(reason.to_owned()),
             ..self.counted()
@@ -250,7 +247,7 @@ impl SchedulerCore {
     }
 
     /// Returns the state to show.
-    pub(in crate::scheduler) fn status(&self) -> SchedulerStatus {
+    pub(crate) fn status(&self) -> SchedulerStatus {
         let sequence = |sequence: &RunningSequence| SequenceStatus {
             request_id: sequence.request.request_id.clone(),
             prompt: sequence.request.prompt as u32,

@@ -35,7 +35,7 @@ use crate::reply::{self, ReplyPrompt};
         (status = "5XX", description = "The server has failed", body = ErrorBody),
     ),
 )]
-pub(in crate::protocol::openai) async fn chat_completions(
+pub(crate) async fn chat_completions(
     State(state): State<AppState>,
     info: RequestInfo,
     body: Bytes,

@@ -43,7 +43,7 @@ const RETRY: Duration = Duration::from_millis(50);
         (status = "5XX", description = "The server has failed", body = ErrorBody),
     ),
 )]
-pub(in crate::protocol::openai) async fn completions(
+pub(crate) async fn completions(
     State(state): State<AppState>,
     info: RequestInfo,
     body: Bytes,

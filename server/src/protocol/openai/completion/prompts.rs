@@ -10,7 +10,7 @@ use crate::reply::ReplyPrompt;
 ///
 /// # Errors
 /// Returns an error that names the element that is something else.
-pub(in crate::protocol::openai) fn prompts(
+pub(crate) fn prompts(
     field: &str,
     value: Option<&Value>,
 ) -> Result<Vec<ReplyPrompt>, RequestError> {
