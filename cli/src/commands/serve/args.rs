@@ -65,7 +65,7 @@ pub(super) struct ConnectionArgs {
         value_delimiter = ','
     )]
     pub(super) cors_origin: Vec<String>,
-    /// Host name by which clients reach the server, besides localhost; can be repeated
+    /// Host name by which clients reach the server, in addition to localhost; can be repeated
     ///
     /// A server on a loopback address without keys refuses requests for other names, because a web
     /// page could otherwise reach it through a name that resolves to 127.0.0.1.
@@ -125,7 +125,7 @@ pub(super) struct EngineArgs {
     /// Largest number of requests that wait for a sequence
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(super) queue: usize,
-    /// Give a request the same text whatever else the server does, at the cost of some speed
+    /// Give a request the same text next to any other requests, at the cost of some speed
     #[arg(long)]
     pub(super) deterministic: bool,
     /// Folder that keeps prompts over a restart, in files that only you can read
@@ -143,7 +143,7 @@ pub(super) struct EngineArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Defaults of requests")]
 pub(super) struct DefaultArgs {
-    /// Largest number of tokens in a reply, whatever a request asks for; -1 is no limit
+    /// Largest number of tokens in a reply, also if a request asks for more; -1 is no limit
     #[arg(
         short,
         long = "n-predict",

@@ -1,4 +1,4 @@
-//! Sequences in host memory: a sequence gives up its pages and gets them back later, bit for bit.
+//! Sequences in host memory: the pages of a sequence are copied to the host, and later back to the device, bit for bit.
 
 use crate::Error;
 use crate::batch::engine::Batch;
