@@ -79,7 +79,15 @@ impl ModelLoader for FakeLoader {
                 salt: 0,
                 prompt_logprobs: None,
             };
-            scheduler.submit(request).is_ok()
+            let Ok(mut probe) = scheduler.submit(request) else {
+                return false;
+            };
+            // A busy model is unloaded last, so the probe must have ended.
+            while probe.events.blocking_recv().is_some() {}
+            while !scheduler.status().sequences.is_empty() || scheduler.status().waiting > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            true
         });
         if loaded.len() >= self.room {
             return Err(LoadError::Memory("too little memory".to_owned()));

@@ -405,12 +405,13 @@ impl<'a> CallStream<'a> {
 
     /// Returns text of a thought, up to its closing mark.
     fn thought(&mut self, marks: &'static ThoughtMarks) -> Option<Vec<ReplyPart>> {
-        // Some models repeat the mark with which the prompt ended.
+        // Some models repeat the mark with which the prompt ended, even several times.
         if self.thought.trim().is_empty() {
             let start = self.held.len() - self.held.trim_start().len();
             let rest = &self.held[start..];
             if rest.starts_with(marks.open) {
                 self.held.drain(..start + marks.open.len());
+                return Some(vec![]);
             } else if marks.open.starts_with(rest) {
                 return None;
             }
