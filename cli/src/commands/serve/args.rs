@@ -54,7 +54,7 @@ pub(super) struct ConnectionArgs {
     /// cached prefixes.
     #[arg(long, value_name = "FILE")]
     pub(super) api_key_file: Option<PathBuf>,
-    /// Origin of web pages that may call the server, such as `https://example.org`; can be repeated
+    /// Origin of web pages that may call the server, with its scheme; can be repeated
     ///
     /// The value * allows all pages. Without this option, pages from this machine may call the
     /// server. If there are keys, all pages may.
