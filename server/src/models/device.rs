@@ -51,11 +51,11 @@ pub struct DeviceOptions {
 /// The dependence of a text on other requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Repetition {
-    /// The same request may get another text if others run with it, because the fastest kernels
+    /// A request may get another text if other requests run with it, because the fastest kernels
     /// round differently for other numbers of rows.
     #[default]
     Fastest,
-    /// The same request gets the same text, with any other requests.
+    /// A request gets the same text, regardless of the requests that run at the same time.
     Exact,
 }
 

@@ -564,7 +564,7 @@ mod tests {
                 prop_assert_eq!(&thought, "");
             }
             if has_logprobs {
-                // A reply with calls ends with them also where a stop string follows.
+                // A reply that has calls reports `Calls`, even if a stop string ended it.
                 let is_stopped =
                     matches!(ended.reason, FinishReason::StopString(_) | FinishReason::Calls);
                 prop_assert!(tokens.starts_with(&reported));

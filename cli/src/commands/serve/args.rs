@@ -143,7 +143,7 @@ pub(super) struct EngineArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Defaults of requests")]
 pub(super) struct DefaultArgs {
-    /// Largest number of tokens in a reply, also if a request asks for more; -1 is no limit
+    /// Maximum tokens per reply, even if a request asks for more; -1 disables the limit
     #[arg(
         short,
         long = "n-predict",
