@@ -114,8 +114,11 @@ pub(crate) fn check_clients() -> Result<()> {
             return Ok(());
         }
     };
+    // Cargo unites the features of everything that it builds together. This command has those of the
+    // step "tests" and finds its program, while a build of this package alone would compile most
+    // dependencies again.
     let mut build = Command::new("cargo");
-    quietly(build.args(["build", "--locked", "--package", "warpwright"]))?;
+    quietly(build.args(["test", "--locked", "--workspace", "--no-run"]))?;
     let program = paths::target().join(format!("debug/warpwright{}", std::env::consts::EXE_SUFFIX));
     let mut run = Command::new(python);
     run.arg(CLIENTS)

@@ -595,7 +595,7 @@ size(80)
 before = termios.tcgetattr(follower)
 start = lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 child = subprocess.Popen(sys.argv[2:], stdin=follower, stdout=follower, stderr=follower, preexec_fn=start)
-shown, end = b"", time.monotonic() + 300
+shown, end = b"", time.monotonic() + 90
 
 def read():
     global shown

@@ -115,7 +115,7 @@ impl RoundingCase<'_> {
     /// Returns the next turns of conversations: prompt, reply and a new message.
     fn turns(&self, outcomes: &[Outcome]) -> Vec<Text> {
         let turn = |(text, outcome): (&Text, &Outcome)| Text {
-            prompt: [&text.prompt[..], &outcome.reply, &tokens(7, 40, self.vocab)].concat(),
+            prompt: [&text.prompt[..], &outcome.reply, &tokens(7, 12, self.vocab)].concat(),
             reply: text.reply.min(4),
         };
         self.texts.iter().zip(outcomes).map(turn).collect()

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::{BatchOptions, BatchRounding, Decoder, Launch, Options, Sampling};
+use warpwright_engine::{BatchOptions, Decoder, Launch, Options, Sampling};
 use warpwright_model::{GrammarCompiler, GrammarText, Matcher, Model};
 use warpwright_server::engine::{BatchEngine, DecoderEngine, EngineLimits, ScriptedEngine};
 use warpwright_server::scheduler::{AtEnd, EndReason, Generation, Scheduler, SchedulerOptions};
@@ -125,13 +125,8 @@ fn a_decoder_engine_samples_and_fills_the_context() {
 }
 
 /// Returns a scheduler of two sequences, whose cache has three pages of 64 positions.
-fn batch_scheduler(exact_chunk: Option<u32>) -> Scheduler {
-    let rounding = match exact_chunk {
-        Some(_) => BatchRounding::Same,
-        None => BatchRounding::Fastest,
-    };
+fn batch_scheduler() -> Scheduler {
     let options = BatchOptions {
-        rounding,
         positions: 3 * 64,
         tokens: 64,
         steps_per_launch: 2,
@@ -142,7 +137,6 @@ fn batch_scheduler(exact_chunk: Option<u32>) -> Scheduler {
     let options = SchedulerOptions {
         tokens_per_step: 64,
         steps_per_launch: 3,
-        exact_chunk,
         ..SchedulerOptions::default()
     };
     Scheduler::start(engine, options)
@@ -153,7 +147,7 @@ const BATCH_CTX: u32 = 80;
 #[test]
 fn a_batch_engine_generates_the_texts_of_a_decoder() {
     let prompts = ["The borrow checker", "A slice is a view"].map(prompt);
-    let scheduler = batch_scheduler(None);
+    let scheduler = batch_scheduler();
     let submit = |prompt: &Vec<u32>| {
         let mut limited = request(prompt);
         limited.max_tokens = Some(4);
@@ -178,7 +172,7 @@ fn a_batch_engine_generates_the_texts_of_a_decoder() {
 
 #[test]
 fn a_batch_engine_evicts_sequences_and_reuses_pages() {
-    let scheduler = batch_scheduler(None);
+    let scheduler = batch_scheduler();
     let prompts = long_prompts();
 
     // Each takes a second page while it generates, and there are three.
@@ -195,28 +189,6 @@ fn a_batch_engine_evicts_sequences_and_reuses_pages() {
     let again = collect(submit_long(&scheduler, &prompts[1]));
     assert_eq!(again.tokens, second.tokens);
     assert_eq!(scheduler.status().pages.used, 0);
-}
-
-#[test]
-fn deterministic_batches_give_the_same_bits() {
-    let scheduler = batch_scheduler(Some(32));
-    let prompts = long_prompts();
-    let mut alone = vec![];
-    for prompt in &prompts {
-        let got = collect(submit_long(&scheduler, prompt));
-        assert_eq!((got.failure, got.chosen.len()), (None, TOKENS as usize));
-        alone.push((got.tokens, got.chosen));
-    }
-
-    // The same next to another sequence, and after an eviction.
-    let together = prompts
-        .each_ref()
-        .map(|prompt| submit_long(&scheduler, prompt));
-    for (generation, expected) in together.into_iter().zip(alone) {
-        let got = collect(generation);
-        assert_eq!((got.tokens, got.chosen), expected);
-    }
-    assert!(scheduler.status().evicted > 0);
 }
 
 /// The number of tokens that continue a long prompt.
@@ -292,5 +264,5 @@ fn engines_follow_grammars() {
         SchedulerOptions::default(),
     ));
     check_grammar(&decoder_scheduler());
-    check_grammar(&batch_scheduler(None));
+    check_grammar(&batch_scheduler());
 }

@@ -210,7 +210,7 @@ pub(super) const STEPS: [CiStep; 25] = [
             probe: has_minimum_version,
             function: minimum_version,
         },
-        fix: "rustup toolchain install 1.88 && cargo +1.88 check --workspace --all-targets",
+        fix: "rustup toolchain install 1.89 && cargo +1.89 check --workspace --all-targets",
     },
     CiStep {
         name: "windows",
@@ -308,7 +308,7 @@ fn has_miri() -> bool {
 }
 
 fn has_minimum_version() -> bool {
-    succeeds(&["+1.88", "--version"])
+    succeeds(&["+1.89", "--version"])
 }
 
 fn has_windows() -> bool {
@@ -361,7 +361,7 @@ fn miri() -> Result<()> {
 
 fn minimum_version() -> Result<()> {
     cargo(&[
-        "+1.88",
+        "+1.89",
         "check",
         "--locked",
         "--workspace",
