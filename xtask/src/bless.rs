@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
@@ -50,7 +49,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 
 /// Runs the snapshot tests.
 fn test(environment: &[(&str, &Path)], arguments: &[&str]) -> Result<()> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::cargo::command();
     cargo
         .current_dir(paths::root())
         .envs(environment.iter().copied());

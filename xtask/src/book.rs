@@ -77,7 +77,7 @@ pub(crate) fn check() -> Result<()> {
 
 /// Compiles and runs the Rust code of the pages.
 pub(crate) fn test() -> Result<()> {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::cargo::command();
     cargo.current_dir(paths::root()).args([
         "test",
         "--locked",

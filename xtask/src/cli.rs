@@ -47,7 +47,7 @@ pub(crate) fn page() -> Result<String> {
 
 /// Builds the program, so that the page has the help of the current sources.
 pub(crate) fn build() -> Result<()> {
-    let status = Command::new("cargo")
+    let status = crate::cargo::command()
         .current_dir(paths::root())
         .args(["build", "--locked", "--package", "warpwright"])
         .status()?;

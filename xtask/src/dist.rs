@@ -37,7 +37,7 @@ const PROGRAMS: [DistProgram; 2] = [
 const PAGES: [&str; 3] = ["README.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
 pub(crate) fn run() -> Result<()> {
-    let mut build = Command::new("cargo");
+    let mut build = crate::cargo::command();
     build.args(["build", "--release", "--locked"]);
     for program in &PROGRAMS {
         build.args(["--package", program.name]);

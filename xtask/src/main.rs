@@ -3,6 +3,7 @@
 
 mod bless;
 mod book;
+mod cargo;
 mod chart;
 mod ci;
 mod cli;

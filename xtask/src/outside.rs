@@ -63,7 +63,7 @@ pub(crate) fn has_dynamo() -> bool {
 
 /// Compares the readers of tool calls with dynamo-parsers.
 pub(crate) fn compare_with_dynamo() -> Result<()> {
-    let mut run = Command::new("cargo");
+    let mut run = crate::cargo::command();
     run.args(["run", "--locked", "--manifest-path", DYNAMO])
         .arg("--target-dir")
         .arg(paths::target().join("outside/dynamo"))
@@ -89,7 +89,7 @@ fn folder(emulator: &Path) -> Result<PathBuf> {
 
 /// Returns a cargo command for a package outside the workspace.
 fn cargo(package: &str, arguments: &[&str]) -> Command {
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::cargo::command();
     cargo.args(arguments).args(["--manifest-path", package]);
     if arguments[0] == "run" {
         cargo
@@ -117,7 +117,7 @@ pub(crate) fn check_clients() -> Result<()> {
     // Cargo unites the features of everything that it builds together. This command has those of the
     // step "tests" and finds its program, while a build of this package alone would compile most
     // dependencies again.
-    let mut build = Command::new("cargo");
+    let mut build = crate::cargo::command();
     quietly(build.args(["test", "--locked", "--workspace", "--no-run"]))?;
     let program = paths::target().join(format!("debug/warpwright{}", std::env::consts::EXE_SUFFIX));
     let mut run = Command::new(python);

@@ -43,7 +43,7 @@ fn build(commit: &str, folder: &Path) -> Result<()> {
             .arg("-C")
             .arg(&source),
     )?;
-    let mut cargo = Command::new("cargo");
+    let mut cargo = crate::cargo::command();
     cargo
         .current_dir(&source)
         .env("CARGO_TARGET_DIR", build_folder(revisions)?);

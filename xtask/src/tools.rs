@@ -4,7 +4,6 @@
 //! `target/tools`.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Result, ensure};
 
@@ -37,7 +36,7 @@ impl Tool {
     fn install(&self) -> Result<PathBuf> {
         let Tool { name, version, .. } = self;
         println!("building {name} {version} (once, some minutes)");
-        let mut cargo = Command::new("cargo");
+        let mut cargo = crate::cargo::command();
 
         // A debug build takes half the time, and the tools run for seconds.
         cargo

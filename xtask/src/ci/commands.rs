@@ -8,7 +8,7 @@ use crate::paths;
 
 /// Runs cargo and returns an error if it fails.
 pub(super) fn cargo(arguments: &[&str]) -> Result<()> {
-    must(Command::new("cargo").args(arguments))
+    must(crate::cargo::command().args(arguments))
 }
 
 /// Runs a command from the root of the repository and returns an error if it fails.
@@ -20,7 +20,7 @@ pub(crate) fn must(command: &mut Command) -> Result<()> {
 
 /// Returns true if a cargo command succeeds. Its output is discarded.
 pub(super) fn succeeds(arguments: &[&str]) -> bool {
-    Command::new("cargo")
+    crate::cargo::command()
         .args(arguments)
         .current_dir(paths::root())
         .stdout(Stdio::null())

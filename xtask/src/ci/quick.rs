@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -69,7 +68,7 @@ pub(super) fn run(since: Option<&str>) -> Result<()> {
 
 /// Returns the crates of the workspace with their folders, relative to the root of the repository.
 fn workspace() -> Result<Vec<(String, PathBuf)>> {
-    let output = Command::new("cargo")
+    let output = crate::cargo::command()
         .args(["metadata", "--no-deps", "--format-version", "1"])
         .current_dir(paths::root())
         .output()

@@ -348,7 +348,7 @@ fn has_fuzz() -> bool {
 
 fn miri() -> Result<()> {
     must(
-        Command::new("cargo")
+        crate::cargo::command()
             .args(["+nightly", "miri", "test", "--locked"])
             .args(["--package", "warpwright-driver", "--test", "sound"])
             // The emulator turns addresses into pointers and keeps its machines alive, and one test reads the sources.
@@ -421,7 +421,7 @@ fn tests() -> Result<()> {
 
 fn documentation() -> Result<()> {
     must(
-        Command::new("cargo")
+        crate::cargo::command()
             .env("RUSTDOCFLAGS", "-D warnings")
             .args([
                 "doc",
@@ -457,7 +457,7 @@ fn features() -> Result<()> {
 fn example() -> Result<()> {
     cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
     let target = paths::target().join("linked");
-    let mut tests = Command::new("cargo");
+    let mut tests = crate::cargo::command();
     tests
         .args(["test", "--locked", "--lib", "--manifest-path", LINKED])
         .arg("--target-dir")
@@ -471,7 +471,7 @@ fn example() -> Result<()> {
         (LINKED, "codes"),
         (GEMM, "gemm"),
     ] {
-        let mut run = Command::new("cargo");
+        let mut run = crate::cargo::command();
         run.args([
             "run",
             "--locked",

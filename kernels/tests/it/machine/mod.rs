@@ -7,11 +7,11 @@ use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print};
 use warpwright_kernels::{Case, Variant, compare};
 
 /// The number of schedules of most kernels.
-pub(crate) const FEW: u64 = 4;
+pub(crate) const FEW: u64 = 3;
 /// The number of schedules of kernels whose warps have different work and wait for each other at
 /// mbarriers.
 #[allow(dead_code, reason = "not every test runs such kernels")]
-pub(crate) const MANY: u64 = 8;
+pub(crate) const MANY: u64 = 5;
 
 /// Returns a schedule: blocks and warps forwards, backwards and shuffled. The first one also
 /// detects races between blocks.
