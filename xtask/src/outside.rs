@@ -114,9 +114,8 @@ pub(crate) fn check_clients() -> Result<()> {
             return Ok(());
         }
     };
-    // Cargo unites the features of everything that it builds together. This command has those of the
-    // step "tests" and finds its program, while a build of this package alone would compile most
-    // dependencies again.
+    // Cargo merges the features of all packages in a build. Building the whole workspace reuses what
+    // the step "tests" compiled. Building this package alone would compile most dependencies again.
     let mut build = crate::cargo::command();
     quietly(build.args(["test", "--locked", "--workspace", "--no-run"]))?;
     let program = paths::target().join(format!("debug/warpwright{}", std::env::consts::EXE_SUFFIX));
