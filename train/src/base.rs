@@ -2,14 +2,12 @@
 
 mod random;
 
-use std::f64::consts::TAU;
 use std::path::Path;
 
 use warpwright_kernels::train::flash::TensorOp;
 use warpwright_kernels::train::nested::{self, Nested};
 use warpwright_kernels::train::nf4::{self, Nf4};
 use warpwright_model::adapter::Formats;
-use warpwright_model::layer::HeadNorms;
 use warpwright_model::nf4::{Nf4Absmax, Nf4Matrix};
 use warpwright_model::{Block, Model, Outline, RopePairing, Weight, WeightFormat};
 
@@ -201,29 +199,7 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
         return refuse("sliding-window attention");
     }
 
-    let factors = outline
-        .rope_factors
-        .as_ref()
-        .map(|factors| factors.of(c.context));
-    Ok(Config {
-        vocab: c.vocab as usize,
-        hidden: c.hidden as usize,
-        feed_forward: c.feed_forward() as usize,
-        layers: c.layer_count() as usize,
-        heads: c.heads() as usize,
-        kv_heads: c.kv_heads() as usize,
-        head_dim: c.head_dim() as usize,
-        head_norms: c
-            .attentions()
-            .next()
-            .map_or(HeadNorms::None, |attention| attention.head_norms),
-        eps: c.epsilon.into(),
-        frequencies: c.ropes[0]
-            .revolutions(factors)
-            .into_iter()
-            .map(|turns| turns * TAU)
-            .collect(),
-    })
+    Ok(Config::of(outline))
 }
 
 /// Returns the number of projections in each number format, after quantization.

@@ -1,5 +1,8 @@
 //! The sizes of a model.
 
+use std::f64::consts::TAU;
+
+use warpwright_model::Outline;
 use warpwright_model::layer::HeadNorms;
 
 use crate::Error;
@@ -25,6 +28,34 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns the sizes of a model whose layers are equal, for a sequence of its longest context.
+    pub(crate) fn of(outline: &Outline) -> Config {
+        let c = &outline.config;
+        let factors = outline
+            .rope_factors
+            .as_ref()
+            .map(|factors| factors.of(c.context));
+        Config {
+            vocab: c.vocab as usize,
+            hidden: c.hidden as usize,
+            feed_forward: c.feed_forward() as usize,
+            layers: c.layer_count() as usize,
+            heads: c.heads() as usize,
+            kv_heads: c.kv_heads() as usize,
+            head_dim: c.head_dim() as usize,
+            head_norms: c
+                .attentions()
+                .next()
+                .map_or(HeadNorms::None, |attention| attention.head_norms),
+            eps: c.epsilon.into(),
+            frequencies: c.ropes[0]
+                .revolutions(factors)
+                .into_iter()
+                .map(|turns| turns * TAU)
+                .collect(),
+        }
+    }
+
     /// Returns true if the heads of queries and keys are normed.
     pub(crate) fn norms_heads(&self) -> bool {
         self.head_norms == HeadNorms::QueriesAndKeys

@@ -17,12 +17,12 @@ use warpwright_model::Config;
 use warpwright_model::layer::{Attention, NormPositions, QkvBias};
 
 use super::products::{self, ChunkGemm, LoadedGemm, PassShape, TensorCores, load};
-use super::weights::{self, Appending, LayerRows, MatrixRows};
+use super::weights::{self, LayerRows, MatrixRows};
 use super::workspace::CAPACITY;
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::{kernel_activation, kernel_pairing};
 use crate::pipeline::kernels::EmbedKernel;
-use crate::pipeline::kinds::PipelineLayer;
+use crate::pipeline::kinds::{Appending, PipelineLayer};
 use crate::pipeline::resolved::ResolvedEmbed;
 
 /// The compiled kernels of chunked passes.
@@ -142,7 +142,7 @@ impl ChunkKernels {
         for layer in layers {
             self.prepare_norm(context, norms(layer, shape)[0])?;
             match layer.appending {
-                Appending::Matmul => {}
+                Appending::Product => {}
                 Appending::Rotation => self.prepare_rotation(context, layer, shape)?,
             }
 

@@ -12,8 +12,9 @@ use warpwright_model::layer::{Attention, NormPositions};
 use super::kernels::{self, AttentionKernel, QkvMatmuls};
 use super::products::PassShape;
 use super::step::{Chunked, LAST};
-use super::weights::{Appending, LayerRows, MatrixRows};
+use super::weights::{LayerRows, MatrixRows};
 use super::workspace::{CAPACITY, LAST_CAPACITY};
+use crate::pipeline::kinds::Appending;
 
 /// A kernel of a pass over many tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,7 +178,7 @@ impl ListParameters<'_> {
         let mut nodes = vec![self.norm(0, rows)];
         nodes.extend(self.qkv(rows));
         match rows.appending {
-            Appending::Matmul => {}
+            Appending::Product => {}
             Appending::Rotation => {
                 let kernel = kernels.rotation(rows, self.shape.overlap);
                 nodes.push(PassNode::plain("rotate", kernel));

@@ -18,9 +18,10 @@ use warpwright_model::{Config, Outline};
 use super::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
 use super::products::{ChunkGemm, ColumnSplits, PassShape, TensorCores};
 use super::span::Span;
-use super::weights::{self, Appending, LayerRows, MatrixRows};
+use super::weights::{self, LayerRows, MatrixRows};
 use super::workspace::{ChunkWorkspace, LAST_CAPACITY, Panels};
 use crate::pipeline::kernels::EmbedKernel;
+use crate::pipeline::kinds::Appending;
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::weights::packed::{Packed, PackedBlock};
 
@@ -334,7 +335,7 @@ impl<'a> ChunkedPass<'a> {
         let y_rows = attention.qkv_len();
 
         let raw = match rows.appending {
-            Appending::Matmul => None,
+            Appending::Product => None,
             Appending::Rotation => w.raw.as_ref(),
         };
         let bias = floats(&block.bias, &w.nothing.floats)?;

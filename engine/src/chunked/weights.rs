@@ -7,13 +7,13 @@ use warpwright_driver::memory::{Buffer, View};
 use warpwright_driver::stream::Stream;
 use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
-use warpwright_model::layer::{Attention, Dense, HeadNorms, NormPositions, QkvBias};
+use warpwright_model::layer::{Attention, Dense, NormPositions, QkvBias};
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::{kernel_format, kernel_pairing};
-use crate::pipeline::kinds::PipelineLayer;
+use crate::pipeline::kinds::{Appending, PipelineLayer};
 use crate::weights::packed::{Packed, PackedBlock};
 
 /// The rows of a matrix in one format and one row order, as tiles.
@@ -28,25 +28,6 @@ pub(crate) struct MatrixRows {
     pub(crate) n: u32,
     /// The index of the first row in the result.
     pub(crate) first: u32,
-}
-
-/// The kernel that rotates queries and keys, and appends keys and values to the cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Appending {
-    /// The matmul of queries, keys and values.
-    Matmul,
-    /// A separate kernel, which norms the heads first. A head norm needs a whole head, and a tile of
-    /// a matmul may have a part of one.
-    Rotation,
-}
-
-impl Appending {
-    fn of(attention: &Attention) -> Appending {
-        match attention.head_norms {
-            HeadNorms::None => Appending::Matmul,
-            HeadNorms::QueriesAndKeys => Appending::Rotation,
-        }
-    }
 }
 
 /// Returns the length of a token's row of queries, keys and values that wait for a rotation, or 0
@@ -80,7 +61,7 @@ pub(crate) struct LayerRows {
 /// Returns the epilogue of the matmul of queries, keys and values.
 pub(super) fn qkv_epilogue(attention: &Attention) -> Epilogue {
     match Appending::of(attention) {
-        Appending::Matmul => Epilogue::Append(append(attention)),
+        Appending::Product => Epilogue::Append(append(attention)),
         Appending::Rotation => Epilogue::Store,
     }
 }

@@ -3,7 +3,7 @@
 //! Chunks and batches read the same packed weights and have kernels for the same kinds.
 
 use warpwright_model::Layer;
-use warpwright_model::layer::{Attention, Dense, FeedForward, Mixer, NormPositions};
+use warpwright_model::layer::{Attention, Dense, FeedForward, HeadNorms, Mixer, NormPositions};
 
 use super::unsupported::Unsupported;
 
@@ -32,5 +32,24 @@ impl PipelineLayer {
             attention,
             dense,
         })
+    }
+}
+
+/// The kernel that rotates queries and keys, and appends keys and values to the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Appending {
+    /// The product of queries, keys and values.
+    Product,
+    /// A separate kernel, which norms the heads first. A head norm needs a whole head, and a tile of
+    /// a product may have a part of one.
+    Rotation,
+}
+
+impl Appending {
+    pub(crate) fn of(attention: &Attention) -> Appending {
+        match attention.head_norms {
+            HeadNorms::None => Appending::Product,
+            HeadNorms::QueriesAndKeys => Appending::Rotation,
+        }
     }
 }

@@ -16,13 +16,13 @@ use warpwright_kernels::pipeline::{
     SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
-use warpwright_model::layer::{Attention, Dense, HeadNorms, NormPositions, QkvBias};
+use warpwright_model::layer::{Attention, Dense, NormPositions, QkvBias};
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use super::adapter::ResolvedLora;
 use super::cache_layout::CacheLayout;
 use super::gemv_kind::GemvKind;
-use super::kinds::PipelineLayer;
+use super::kinds::{Appending, PipelineLayer};
 use super::target::KernelTarget;
 use super::unsupported::Unsupported;
 use crate::kernel_terms::{
@@ -373,7 +373,7 @@ fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), Unsupported> {
 
     // The QKV kernel rotates by one set of angles. Only the head norm kernel can choose between
     // several.
-    if c.ropes.len() > 1 && attention.head_norms == HeadNorms::None {
+    if c.ropes.len() > 1 && Appending::of(attention) == Appending::Product {
         return Err(Unsupported::TwoRopes);
     }
 
@@ -544,9 +544,9 @@ impl Resolver<'_> {
     }
 
     fn head_norm(&self, attention: &Attention) -> Option<HeadNorm> {
-        match attention.head_norms {
-            HeadNorms::None => None,
-            HeadNorms::QueriesAndKeys => Some(HeadNorm {
+        match Appending::of(attention) {
+            Appending::Product => None,
+            Appending::Rotation => Some(HeadNorm {
                 overlap: self.target.overlaps(),
                 batch: self.batch,
                 angles: AngleSet {
@@ -617,10 +617,9 @@ impl Resolver<'_> {
             .plan(self.tuning.qkv.unwrap_or_else(default))
             .with_bytes(formats[0], bytes);
 
-        // A head norm needs whole heads, so a separate kernel rotates and appends them.
-        let output = match attention.head_norms {
-            HeadNorms::None => QkvOutput::Append,
-            HeadNorms::QueriesAndKeys => QkvOutput::Raw,
+        let output = match Appending::of(attention) {
+            Appending::Product => QkvOutput::Append,
+            Appending::Rotation => QkvOutput::Raw,
         };
         let kernel = Qkv {
             formats,

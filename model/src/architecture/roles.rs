@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::config::forward::Config;
-use crate::layer::attention::Attention;
+use crate::layer::attention::{Attention, HeadNorms, QkvBias};
 use crate::layer::description::{FeedForward, Layer, Mixer};
 use crate::layer::feed_forward::Dense;
 
@@ -79,6 +79,21 @@ impl Role {
             rows: rows(parts),
             range: start..start + self.shape(c, layer).rows(),
         })
+    }
+}
+
+/// The conditions of the table's rows.
+impl Layer {
+    fn has_qkv_bias(&self) -> bool {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.bias == QkvBias::Each,
+        }
+    }
+
+    fn has_head_norms(&self) -> bool {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.head_norms == HeadNorms::QueriesAndKeys,
+        }
     }
 }
 

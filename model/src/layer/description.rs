@@ -1,6 +1,6 @@
 //! A layer, and the kinds of its two parts.
 
-use crate::layer::attention::{Attention, HeadNorms, QkvBias};
+use crate::layer::attention::Attention;
 use crate::layer::feed_forward::Dense;
 
 /// One decoder layer.
@@ -44,20 +44,6 @@ impl Layer {
     /// Returns true if the outputs of the mixer and of the feed-forward are normed.
     pub fn has_norms_after(&self) -> bool {
         self.norms == NormPositions::BeforeAndAfter
-    }
-
-    /// Returns true if the projections of queries, keys and values have biases.
-    pub fn has_qkv_bias(&self) -> bool {
-        match &self.mixer {
-            Mixer::Attention(attention) => attention.bias == QkvBias::Each,
-        }
-    }
-
-    /// Returns true if the heads of queries and keys are normed.
-    pub fn has_head_norms(&self) -> bool {
-        match &self.mixer {
-            Mixer::Attention(attention) => attention.head_norms == HeadNorms::QueriesAndKeys,
-        }
     }
 
     /// Returns the bytes that the layer keeps for each position, in f16.
