@@ -618,7 +618,7 @@ impl BatchDevice {
 }
 
 /// The buckets of steps with one token per sequence.
-const BUCKETS: [u32; 6] = [8, 16, 32, 64, 128, 256];
+const BUCKETS: [u32; 7] = [8, 16, 32, 64, 128, 192, 256];
 
 /// Returns the number of partial results of attention that any bucket needs.
 fn partials_len(attention: &BatchAttention, c: &Config, options: &BatchOptions, sms: u32) -> usize {

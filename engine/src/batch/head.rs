@@ -380,6 +380,7 @@ impl BatchHead {
 /// that is selected for so few rows.
 fn capacity(options: &BatchOptions) -> u32 {
     bucket(options.sequences)
+        .next_power_of_two()
         .max(options.bucket.unwrap_or(0).next_power_of_two())
         .max(64)
 }

@@ -199,10 +199,10 @@ impl BatchOptions {
 /// Returns the bucket of a step of this many tokens: the number of rows for which kernels are
 /// selected and graphs are built.
 ///
-/// It is a power of two up to 256, where the tile widths of the matmuls change, and a multiple of
+/// It is a power of two up to 128, where the tile widths of the matmuls change, and a multiple of
 /// 64 above.
 pub(crate) fn bucket(tokens: u32) -> u32 {
-    if tokens <= 256 {
+    if tokens <= 128 {
         tokens.next_power_of_two().max(8)
     } else {
         tokens.next_multiple_of(64)

@@ -201,7 +201,10 @@ impl DeviceLoader {
 
     fn batch_options(&self, model: &Model) -> BatchOptions {
         let sequences = self.options.sequences.unwrap_or(USUAL_SEQUENCES);
-        let options = BatchOptions::new(sequences, self.ctx(model));
+        let options = BatchOptions {
+            steps_per_launch: self.scheduler_options().steps_per_launch,
+            ..BatchOptions::new(sequences, self.ctx(model))
+        };
         match self.options.repetition {
             Repetition::Fastest => options,
             Repetition::Exact => BatchOptions {

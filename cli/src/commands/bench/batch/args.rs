@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 1,
+        default_value_t = 2,
         value_parser = value_parser!(u32).range(0..=8)
     )]
     pub(super) lone_rows: u32,
