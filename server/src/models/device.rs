@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use warpwright_driver::Context;
 use warpwright_engine::info::weight_bytes;
@@ -121,7 +122,7 @@ impl DeviceLoader {
 
                     // The emulator compiles each kernel in milliseconds.
                     if !is_emulator(context)
-                        && let Err(error) = engine.compile(|_, _| ())
+                        && let Err(error) = engine.compile(log_compilation())
                     {
                         // A step that needs the kernel reports the error to its requests.
                         tracing::warn!(%error, "cannot compile all kernels ahead");
@@ -261,6 +262,20 @@ impl DeviceLoader {
                 Repetition::Exact => Some(EXACT_CHUNK),
             },
             ..SchedulerOptions::default()
+        }
+    }
+}
+
+/// Returns a function that logs the progress of a compilation. A short one logs nothing.
+fn log_compilation() -> impl FnMut(usize, usize) {
+    const INTERVAL: Duration = Duration::from_secs(5);
+    let mut latest = Instant::now();
+    move |done, all| {
+        if latest.elapsed() >= INTERVAL {
+            latest = Instant::now();
+            tracing::info!(
+                "compiled the kernels of {done} of {all} step sizes; the driver keeps them for later starts"
+            );
         }
     }
 }
