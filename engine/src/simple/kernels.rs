@@ -125,6 +125,7 @@ fn attention_kernel(attention: &layer::Attention) -> Attention {
         head_dim: attention.head_dim,
         queries,
         window: attention.window,
+        soft_cap: None,
     };
     let most = queries.clone().map(variant).find(shipped);
     most.unwrap_or_else(|| variant(queries.max().unwrap_or(1)))
