@@ -4,7 +4,7 @@
 //! format has the same type number in both, which is ggml's.
 
 use warpwright_kernels::pipeline::lora;
-use warpwright_kernels::{Activation, EmbeddingScale, Format, Pairing, RowOrder};
+use warpwright_kernels::{Activation, Constant, EmbeddingScale, Format, Pairing, RowOrder};
 use warpwright_model::adapter::names::MAX_RANK;
 use warpwright_model::layer::Attention;
 use warpwright_model::{EmbeddingScaling, GateActivation, RopePairing, WeightFormat};
@@ -44,6 +44,7 @@ pub(crate) fn kernel_embedding_scale(scaling: EmbeddingScaling) -> EmbeddingScal
     match scaling {
         EmbeddingScaling::One => EmbeddingScale::One,
         EmbeddingScaling::RootOfLength => EmbeddingScale::RootOfLength,
+        EmbeddingScaling::Factor(factor) => EmbeddingScale::Factor(Constant::new(factor)),
     }
 }
 

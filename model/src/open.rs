@@ -3,20 +3,22 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::Error;
 use crate::architecture::outline;
 use crate::architecture::outline::Outline;
+use crate::config::json::families::{NormWeights, text_config};
 use crate::config::json::read as config;
 use crate::folder::contents::Folder;
 use crate::folder::folder_fault::Fault;
-use crate::folder::names::NamedFolder;
+use crate::folder::names::{FolderNames, NamedFolder, TextPart};
 use crate::folder::special::{
     GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG,
 };
 use crate::folder::{read, special};
 use crate::format::nf4::Nf4Matrix;
+use crate::format::stored_vector::VectorChange;
 use crate::gguf::file::Gguf;
 use crate::gguf::keys::MAX_SIZE;
 use crate::tokenizer::codec::Tokenizer;
@@ -56,8 +58,13 @@ impl Model {
         if path.is_dir() {
             return open_folder(path);
         }
-        let gguf = Gguf::open(path)?;
-        let outline = outline::of_gguf(&gguf)?;
+        let mut gguf = Gguf::open(path)?;
+        let mut outline = outline::of_gguf(&gguf)?;
+        let factor = outline.config.logit_factor;
+        if factor != 1.0 {
+            let norm = &mut outline.weights.norm;
+            norm.range = gguf.scale(norm.range.clone(), factor);
+        }
         Ok(Model {
             files: Files::Gguf(gguf),
             outline,
@@ -72,7 +79,7 @@ impl Model {
         match &self.files {
             Files::Gguf(gguf) => Tokenizer::from_gguf(gguf),
             Files::Folder(folder) => {
-                let config = read::object(&folder.path, CONFIG)?.unwrap_or_default();
+                let config = text_values(&folder.path)?;
                 let vocab = Some(self.outline.config.vocab);
                 vocabulary::read(&folder.path, vocab, &config).map(Tokenizer::new)
             }
@@ -92,7 +99,7 @@ impl Tokenizer {
             return Tokenizer::from_gguf(&Gguf::open(path)?);
         }
 
-        let config = read::object(path, CONFIG)?.unwrap_or_default();
+        let config = text_values(path)?;
         let vocab = config
             .get("vocab_size")
             .and_then(Value::as_u64)
@@ -100,6 +107,13 @@ impl Tokenizer {
         let vocab = vocab.filter(|vocab| *vocab <= MAX_SIZE);
         vocabulary::read(path, vocab, &config).map(Tokenizer::new)
     }
+}
+
+/// Returns the keys of `config.json` that describe the text. Without such keys, the tokenizer does
+/// not need them.
+fn text_values(path: &Path) -> Result<Map<String, Value>, Error> {
+    let values = read::object(path, CONFIG)?.unwrap_or_default();
+    Ok(text_config(&values).map_or(values, |text| text.values))
 }
 
 fn open_folder(path: &Path) -> Result<Model, Error> {
@@ -114,24 +128,41 @@ fn open_folder(path: &Path) -> Result<Model, Error> {
         path: path.join(CONFIG),
         problem: Box::new(problem),
     };
+    let text = text_config(&values).map_err(of_config)?;
+    let values = text.values.clone();
     let config::ForwardConfig {
+        family,
         config,
         rope_factors,
         tied,
-    } = config::read(&values).map_err(of_config)?;
-    let folder = Folder::open(path)?;
+    } = config::read(text).map_err(of_config)?;
+    let mut folder = Folder::open(path)?;
+    let names = FolderNames {
+        architecture: family.architecture,
+        part: TextPart::of(&folder),
+    };
+    folder.change(|tensor| VectorChange {
+        plus: match family.norm_weights {
+            NormWeights::LessOne if names.is_norm(tensor) => 1.0,
+            NormWeights::LessOne | NormWeights::Stored => 0.0,
+        },
+        times: if names.is_last_norm(tensor) {
+            config.logit_factor
+        } else {
+            1.0
+        },
+    });
     let of_tensors = |problem| Error::Model {
         path: path.to_owned(),
         problem: Box::new(problem),
     };
     let named = NamedFolder {
         folder: &folder,
+        names,
         tied,
     };
     let weights = outline::layout(&named, &config).map_err(of_tensors)?;
-    named
-        .check_strays(&weights, config.architecture.name)
-        .map_err(of_tensors)?;
+    named.check_strays(&weights).map_err(of_tensors)?;
     let stop = special::stop(path, &values, config.vocab)?;
     let outline = Outline {
         config,

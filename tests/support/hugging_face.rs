@@ -92,8 +92,8 @@ fn tensors(model: &Model) -> Vec<Tensor> {
     ) in weights.blocks.iter().enumerate()
     {
         let named = [
-            ("input_layernorm", attn_norm),
-            ("post_attention_layernorm", ffn_norm),
+            ("input_layernorm", attn_norm.as_ref().unwrap()),
+            ("post_attention_layernorm", ffn_norm.as_ref().unwrap()),
             ("self_attn.q_proj", q),
             ("self_attn.k_proj", k),
             ("self_attn.v_proj", v),

@@ -41,7 +41,7 @@ const SNAPSHOTS: &str = "snapshots";
 
 /// The folders of the kernel families: the start of a kernel's name, and the folder. The longest
 /// start that fits decides.
-const FOLDERS: [(&str, &str); 36] = [
+const FOLDERS: [(&str, &str); 38] = [
     ("add_normed", "pipeline"),
     ("advance", "pipeline"),
     ("allow_tokens", "sample"),
@@ -59,6 +59,7 @@ const FOLDERS: [(&str, &str); 36] = [
     ("gather_rows", "batch"),
     ("gemv", "simple"),
     ("head", "pipeline"),
+    ("layer_norm", "simple"),
     ("log_likelihood", "simple"),
     ("lora_a", "pipeline"),
     ("matmul", "matmul"),
@@ -75,6 +76,7 @@ const FOLDERS: [(&str, &str); 36] = [
     ("rotate_tokens", "prompt"),
     ("row_bounds", "matmul"),
     ("sample", "sample"),
+    ("soft_cap", "simple"),
     ("split_prompt", "pipeline"),
     ("swiglu", "simple"),
     ("train", "train"),

@@ -189,7 +189,7 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
 
     // The training kernels rotate whole heads with a magnitude of 1, and attend to all earlier
     // tokens. They would train such a model as if it had another structure.
-    if c.ropes[0].dim != c.head_dim() {
+    if c.ropes[0].rotated != c.head_dim() {
         return refuse("models that rotate only a part of each head");
     }
     if c.ropes[0].magnitude != 1.0 {
@@ -235,11 +235,8 @@ pub fn bytes(outline: &Outline, how: impl Into<Quantization>, precision: Precisi
     let vectors = |b: &Block<Weight>| -> u64 {
         let optional = [&b.q_bias, &b.k_bias, &b.v_bias, &b.q_norm, &b.k_norm];
         let optional = optional.into_iter().flatten();
-        [&b.attn_norm, &b.ffn_norm]
-            .into_iter()
-            .chain(optional)
-            .map(|v| 4 * elements(v))
-            .sum()
+        let norms = [&b.attn_norm, &b.ffn_norm].into_iter().flatten();
+        norms.chain(optional).map(|v| 4 * elements(v)).sum()
     };
     let tables = [&weights.embed].into_iter().chain(&weights.head);
     tables.map(|weight| number * elements(weight)).sum::<u64>()
@@ -303,6 +300,13 @@ impl WeightReader<'_> {
     fn layer(&self, block: &Block<Weight>) -> Result<LayerWeights<Vec<f32>, Matrix>, Error> {
         let optional =
             |weight: &Option<Weight>| weight.as_ref().map(|w| self.numbers(w)).transpose();
+        // `config` has refused families that norm no inputs.
+        let norm = |weight: &Option<Weight>| {
+            let weight = weight
+                .as_ref()
+                .expect("these families norm the input of each part");
+            self.numbers(weight)
+        };
         let Block {
             q,
             k,
@@ -316,8 +320,8 @@ impl WeightReader<'_> {
         let projections = [q, k, v, o, gate, up, down].map(|weight| self.matrix(weight));
         let [q, k, v, o, gate, up, down] = projections;
         Ok(LayerWeights {
-            attention_norm: self.numbers(&block.attn_norm)?,
-            feed_forward_norm: self.numbers(&block.ffn_norm)?,
+            attention_norm: norm(&block.attn_norm)?,
+            feed_forward_norm: norm(&block.ffn_norm)?,
             q_norm: optional(&block.q_norm)?,
             k_norm: optional(&block.k_norm)?,
             projections: [q?, k?, v?, o?, gate?, up?, down?],

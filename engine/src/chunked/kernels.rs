@@ -14,7 +14,7 @@ use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{AddNormed, Overlap};
 use warpwright_model::Config;
-use warpwright_model::layer::{Attention, NormPositions, QkvBias};
+use warpwright_model::layer::{Attention, QkvBias};
 
 use super::products::{self, ChunkGemm, LoadedGemm, PassShape, TensorCores, load};
 use super::weights::{self, LayerRows, MatrixRows};
@@ -22,7 +22,7 @@ use super::workspace::CAPACITY;
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::{kernel_activation, kernel_pairing};
 use crate::pipeline::kernels::EmbedKernel;
-use crate::pipeline::kinds::{Appending, PipelineLayer};
+use crate::pipeline::kinds::{Appending, PipelineLayer, PipelineNorms};
 use crate::pipeline::resolved::ResolvedEmbed;
 
 /// The compiled kernels of chunked passes.
@@ -175,7 +175,7 @@ impl ChunkKernels {
     ) -> Result<(), Error> {
         let rows = fixed_rows(shape.bucket);
         if let Entry::Vacant(entry) = self.add_normed.entry(rows)
-            && layer.norms == NormPositions::BeforeAndAfter
+            && layer.norms == PipelineNorms::BeforeAndAfter
         {
             entry.insert(load(
                 context,
@@ -353,8 +353,8 @@ fn early(overlap: bool) -> Overlap {
 /// Returns the epilogue of the output projection and the down projection.
 pub(super) fn projection(layer: &LayerRows) -> Epilogue {
     match layer.norms {
-        NormPositions::Before => Epilogue::Add,
-        NormPositions::BeforeAndAfter => Epilogue::Store,
+        PipelineNorms::Before => Epilogue::Add,
+        PipelineNorms::BeforeAndAfter => Epilogue::Store,
     }
 }
 

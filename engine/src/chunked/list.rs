@@ -7,14 +7,14 @@ use ptx_gen::KernelDef;
 use warpwright_driver::graph::Profile;
 use warpwright_driver::launch::Kernel;
 use warpwright_kernels::matmul::Epilogue;
-use warpwright_model::layer::{Attention, NormPositions};
+use warpwright_model::layer::Attention;
 
 use super::kernels::{self, AttentionKernel, QkvMatmuls};
 use super::products::PassShape;
 use super::step::{Chunked, LAST};
 use super::weights::{LayerRows, MatrixRows};
 use super::workspace::{CAPACITY, LAST_CAPACITY};
-use crate::pipeline::kinds::Appending;
+use crate::pipeline::kinds::{Appending, PipelineNorms};
 
 /// A kernel of a pass over many tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -264,8 +264,8 @@ impl ListParameters<'_> {
         let kernels = &self.chunked.kernels;
         let mut nodes = vec![self.product(role, rows, kernels::projection(layer))];
         match layer.norms {
-            NormPositions::Before => {}
-            NormPositions::BeforeAndAfter => {
+            PipelineNorms::Before => {}
+            PipelineNorms::BeforeAndAfter => {
                 let kernel = &kernels.add_normed[&kernels::fixed_rows(self.shape.bucket)];
                 nodes.push(PassNode::plain("norm", kernel));
             }

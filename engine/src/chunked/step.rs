@@ -12,7 +12,7 @@ use warpwright_kernels::matmul::{
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::shared::state;
-use warpwright_model::layer::{Attention, NormPositions};
+use warpwright_model::layer::Attention;
 use warpwright_model::{Config, Outline};
 
 use super::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
@@ -21,7 +21,7 @@ use super::span::Span;
 use super::weights::{self, LayerRows, MatrixRows};
 use super::workspace::{ChunkWorkspace, LAST_CAPACITY, Panels};
 use crate::pipeline::kernels::EmbedKernel;
-use crate::pipeline::kinds::Appending;
+use crate::pipeline::kinds::{Appending, PipelineNorms};
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::weights::packed::{Packed, PackedBlock};
 
@@ -472,8 +472,8 @@ impl<'a> ChunkedPass<'a> {
         let w = &self.chunked.workspace;
         let c = &self.chunked.config;
         let projected = match layer.norms {
-            NormPositions::Before => None,
-            NormPositions::BeforeAndAfter => w.projected.as_ref(),
+            PipelineNorms::Before => None,
+            PipelineNorms::BeforeAndAfter => w.projected.as_ref(),
         };
         let to = match projected {
             Some(projected) => self.span.activations(projected, c.hidden),

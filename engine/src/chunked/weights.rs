@@ -7,13 +7,13 @@ use warpwright_driver::memory::{Buffer, View};
 use warpwright_driver::stream::Stream;
 use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
-use warpwright_model::layer::{Attention, Dense, NormPositions, QkvBias};
+use warpwright_model::layer::{Attention, Dense, QkvBias};
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::{kernel_format, kernel_pairing};
-use crate::pipeline::kinds::{Appending, PipelineLayer};
+use crate::pipeline::kinds::{Appending, PipelineLayer, PipelineNorms};
 use crate::weights::packed::{Packed, PackedBlock};
 
 /// The rows of a matrix in one format and one row order, as tiles.
@@ -42,7 +42,7 @@ pub(super) fn raw_len(c: &Config) -> u32 {
 
 /// The matrices of a layer, with the parts of its description that its launches follow.
 pub(crate) struct LayerRows {
-    pub(crate) norms: NormPositions,
+    pub(crate) norms: PipelineNorms,
     pub(crate) attention: Attention,
     pub(crate) dense: Dense,
     /// The kernel that appends keys and values.

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use ptx_gen::KernelDef;
 use warpwright_driver::launch::Kernel;
 use warpwright_driver::{Context, Error};
-use warpwright_kernels::{LogLikelihood, RmsNorm};
+use warpwright_kernels::LogLikelihood;
 use warpwright_model::Config;
 
 use crate::signed;
-use crate::simple::kernels;
+use crate::simple::norm::NormKernel;
 
 /// The row kernels of a decoder.
 #[derive(Default)]
 pub(crate) struct RowKernels {
     log_likelihood: Option<Arc<Kernel<LogLikelihood>>>,
-    norm: Option<Arc<Kernel<RmsNorm>>>,
+    norm: Option<Arc<NormKernel>>,
 }
 
 /// The smallest vocabulary for which a block of 1024 threads is worthwhile.
@@ -34,12 +34,14 @@ impl RowKernels {
     }
 
     /// Returns the kernel of the last norm, for rows of the residual stream.
-    pub(crate) fn norm(
-        &mut self,
-        context: &Context,
-        c: &Config,
-    ) -> Result<Arc<Kernel<RmsNorm>>, Error> {
-        loaded(&mut self.norm, context, kernels::norm(c))
+    pub(crate) fn norm(&mut self, context: &Context, c: &Config) -> Result<Arc<NormKernel>, Error> {
+        match &self.norm {
+            Some(kernel) => Ok(kernel.clone()),
+            None => {
+                let kernel = Arc::new(NormKernel::load(context, c)?);
+                Ok(self.norm.insert(kernel).clone())
+            }
+        }
     }
 }
 

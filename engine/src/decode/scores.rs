@@ -3,15 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use warpwright_driver::launch::{Host, Kernel};
+use warpwright_driver::launch::Host;
 use warpwright_driver::memory::{Buffer, View};
-use warpwright_kernels::RmsNorm;
 use warpwright_kernels::simple::log_likelihood::LogLikelihoodArgs;
-use warpwright_kernels::simple::rms_norm::RmsNormArgs;
 
 use crate::Error;
 use crate::decode::decoder::Decoder;
 use crate::decode::rows::{DeviceRows, RowKind, RowReader, STREAM_ROWS};
+use crate::simple::norm::{NormKernel, NormedRows};
 
 impl Decoder {
     /// Returns the log-likelihood of each token of `ids[first..]`, given all tokens before it.
@@ -119,7 +118,8 @@ impl Decoder {
     /// token.
     ///
     /// A hidden state is the residual stream after the last layer and the last norm, the input of
-    /// the LM head. It has `hidden` values and depends on the tokens up to its own. llama.cpp pools
+    /// the LM head, which in models with a factor of logits includes that factor. It has `hidden`
+    /// values and depends on the tokens up to its own. llama.cpp pools
     /// these states to embeddings. Afterwards the decoder has no tokens.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Decoder {
 pub struct HiddenStates<'a> {
     decoder: &'a mut Decoder,
     rows: RowReader,
-    kernel: Arc<Kernel<RmsNorm>>,
+    kernel: Arc<NormKernel>,
     /// The weights of the last norm, `[hidden]`.
     gamma: View<f32>,
     /// The normed rows, `[rows, hidden]`.
@@ -204,16 +204,14 @@ impl HiddenStates<'_> {
             machine, stream, ..
         } = &*self.decoder;
         let n = machine.config.hidden;
-        let eps = machine.config.epsilon;
         let y = &self.normed.view_range(0..rows.values.len());
-        let args = RmsNormArgs::<Host> {
+        let rows = NormedRows {
             x: &rows.values,
             w: &self.gamma,
             y,
-            n,
-            eps,
         };
-        stream.launch(&self.kernel, args)?;
+        let mut queue = stream;
+        self.kernel.launch(&mut queue, &machine.config, rows)?;
         Ok(stream
             .read(y)?
             .chunks(n as usize)

@@ -3,7 +3,9 @@
 //! Chunks and batches read the same packed weights and have kernels for the same kinds.
 
 use warpwright_model::Layer;
-use warpwright_model::layer::{Attention, Dense, FeedForward, HeadNorms, Mixer, NormPositions};
+use warpwright_model::layer::{
+    Attention, Dense, FeedForward, HeadNorms, Mixer, NormKind, NormPositions,
+};
 
 use super::unsupported::Unsupported;
 
@@ -13,9 +15,18 @@ use super::unsupported::Unsupported;
 /// that must launch its kernels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PipelineLayer {
-    pub(crate) norms: NormPositions,
+    pub(crate) norms: PipelineNorms,
     pub(crate) attention: Attention,
     pub(crate) dense: Dense,
+}
+
+/// The positions of RMSNorms around the mixer and the feed-forward that the pipeline has kernels for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PipelineNorms {
+    /// The input of each is normed.
+    Before,
+    /// The input of each is normed, and also its output before it is added to the residual stream.
+    BeforeAndAfter,
 }
 
 impl PipelineLayer {
@@ -27,8 +38,26 @@ impl PipelineLayer {
         let dense = match &layer.feed_forward {
             FeedForward::Dense(dense) => *dense,
         };
+        match layer.norm {
+            NormKind::Rms => {}
+            NormKind::Layer => return Err(Unsupported::LayerNorm),
+        }
+        let norms = match layer.norms {
+            NormPositions::Before => PipelineNorms::Before,
+            NormPositions::BeforeAndAfter => PipelineNorms::BeforeAndAfter,
+            NormPositions::After => return Err(Unsupported::OutputNorms),
+            NormPositions::Shared => return Err(Unsupported::ParallelBlock),
+        };
+        match attention.head_norms {
+            HeadNorms::None | HeadNorms::QueriesAndKeys => {}
+            HeadNorms::Projections => return Err(Unsupported::ProjectionNorms),
+        }
+        if attention.score_cap.is_some() {
+            return Err(Unsupported::SoftCaps);
+        }
+
         Ok(PipelineLayer {
-            norms: layer.norms,
+            norms,
             attention,
             dense,
         })
@@ -49,7 +78,7 @@ impl Appending {
     pub(crate) fn of(attention: &Attention) -> Appending {
         match attention.head_norms {
             HeadNorms::None => Appending::Product,
-            HeadNorms::QueriesAndKeys => Appending::Rotation,
+            HeadNorms::QueriesAndKeys | HeadNorms::Projections => Appending::Rotation,
         }
     }
 }

@@ -14,13 +14,13 @@ use warpwright_kernels::pipeline::{
     LoraANormedArgs, PipelinedAttentionArgs, Project, ProjectArgs, QkvArgs, QkvOutput, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
-use warpwright_model::layer::{Attention, Dense, NormPositions};
+use warpwright_model::layer::{Attention, Dense};
 
 use super::adapter::{DeviceLora, LoadedAdapter, LoadedGemv, LoraKernels, LoraViews};
 use super::cache::PageTable;
 use super::gemv_kind::GemvKind;
 use super::kernels::{EmbedKernel, GemvWithLora, Pipeline};
-use super::kinds::PipelineLayer;
+use super::kinds::{PipelineLayer, PipelineNorms};
 use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, PipelineWorkspace};
 use crate::weights::packed::Packed;
 
@@ -168,15 +168,24 @@ impl<'a> PipelinePass<'a> {
         let v = &self.vectors;
         let step = &self.pipeline.resolved;
         let c = &step.config;
+        let (freq, rope_dim) = match step.rotated {
+            None => (self.cache.freq.view(), c.rotated_len()),
+            Some(index) => {
+                let dim = c.ropes[index as usize].dim;
+                let first = (index * dim) as usize;
+                let freq = self.cache.freq.view_range(first..first + dim as usize);
+                (freq, dim)
+            }
+        };
         let args = EmbedTokenArgs::<Host> {
             state: &v.state,
             table: self.weights.embed(),
-            freq: self.cache.freq,
+            freq: &freq,
             y: &v.x,
-            angles: &self.workspace.angles,
+            angles: &self.workspace.computed_angles(step),
             n: c.hidden,
             vocab: c.vocab,
-            rope_dim: c.rotated_len(),
+            rope_dim,
             blocks: step.sms,
             shared: step.shared,
         };
@@ -203,12 +212,13 @@ impl<'a> PipelinePass<'a> {
             QkvOutput::Raw => &*self.workspace.raw,
         };
 
-        // The angles of the first rope. In models with several ropes the head norm kernel rotates,
-        // and this kernel reads no angles.
-        let angles = self
-            .workspace
-            .angles
-            .view_range(0..(step.batch * attention.head_dim) as usize);
+        // The angles of the only rotation, or of none. In models with several rotations the head norm
+        // kernel rotates, and this kernel reads no angles.
+        let angles = match (&self.workspace.still, step.rotated) {
+            (Some(still), Some(rotated)) if attention.rope != rotated => still,
+            _ => &self.workspace.angles,
+        };
+        let angles = angles.view_range(0..(step.batch * attention.head_dim) as usize);
         let lora = self.lora_normed(queue, GemvKind::Qkv, index, &w.attn_norm)?;
         let views = self.stream_views(layout, NODES * index);
         for tokens in self.sub_batches(kernel.plan().batch) {
@@ -372,7 +382,7 @@ impl<'a> PipelinePass<'a> {
     fn project(
         &self,
         queue: &mut impl Queue,
-        norms: NormPositions,
+        norms: PipelineNorms,
         product: ProjectProduct<'_>,
         tiles: &View<u8>,
         x: &BlockFloatBuffer,
@@ -380,9 +390,9 @@ impl<'a> PipelinePass<'a> {
         let v = &self.vectors;
         let step = &self.pipeline.resolved;
         let y = match norms {
-            NormPositions::Before => &v.x,
+            PipelineNorms::Before => &v.x,
             // The buffer exists if any layer norms the output.
-            NormPositions::BeforeAndAfter => self.workspace.projected.as_deref().unwrap_or(&v.x),
+            PipelineNorms::BeforeAndAfter => self.workspace.projected.as_deref().unwrap_or(&v.x),
         };
         let GemvWithLora { kernel, layout } = product.kernel;
         let views = self.stream_views(layout, product.node);

@@ -16,13 +16,14 @@ use warpwright_kernels::pipeline::{
     SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
-use warpwright_model::layer::{Attention, Dense, NormPositions, QkvBias};
+use warpwright_model::layer::{Attention, Dense, QkvBias};
+use warpwright_model::rope::{Rope, Scaling};
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use super::adapter::ResolvedLora;
 use super::cache_layout::CacheLayout;
 use super::gemv_kind::GemvKind;
-use super::kinds::{Appending, PipelineLayer};
+use super::kinds::{Appending, PipelineLayer, PipelineNorms};
 use super::target::KernelTarget;
 use super::unsupported::Unsupported;
 use crate::kernel_terms::{
@@ -50,6 +51,9 @@ pub(crate) struct ResolvedPipeline {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResolvedStep {
     pub(crate) config: Config,
+    /// The index of the only rotary embedding that rotates, in models in which the QKV kernel rotates
+    /// and other layers are not rotated.
+    pub(crate) rotated: Option<u32>,
     /// The layout of the cache.
     pub(crate) cache: CacheLayout,
     /// The number of tokens in the step.
@@ -156,6 +160,9 @@ impl ResolvedPipeline {
         batch: u32,
     ) -> Result<ResolvedPipeline, Unsupported> {
         let target = KernelTarget::for_device(device)?;
+        if outline.config.logit_cap.is_some() {
+            return Err(Unsupported::SoftCaps);
+        }
         for layer in &outline.config.layers {
             check_layer(&outline.config, &PipelineLayer::new(layer)?)?;
         }
@@ -373,7 +380,10 @@ fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), Unsupported> {
 
     // The QKV kernel rotates by one set of angles. Only the head norm kernel can choose between
     // several.
-    if c.ropes.len() > 1 && Appending::of(attention) == Appending::Product {
+    if c.ropes.len() > 1
+        && Appending::of(attention) == Appending::Product
+        && only_rotation(c).is_none()
+    {
         return Err(Unsupported::TwoRopes);
     }
 
@@ -383,6 +393,20 @@ fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), Unsupported> {
     }
 
     Ok(())
+}
+
+/// Returns the index of the only rotary embedding that rotates, if the QKV kernel rotates and other
+/// layers are not rotated. Those layers then read constant angles.
+fn only_rotation(c: &Config) -> Option<u32> {
+    let rotates = |attention: &Attention| Appending::of(attention) == Appending::Product;
+    if c.ropes.len() == 1 || !c.attentions().all(rotates) {
+        return None;
+    }
+
+    let still = |rope: &Rope| rope.scaling == Scaling::Still;
+    let mut rotated = (0..).zip(&c.ropes).filter(|(_, rope)| !still(rope));
+    let (only, _) = rotated.next()?;
+    rotated.next().is_none().then_some(only)
 }
 
 /// Returns the reason why the pipeline does not support the matrices of a layer.
@@ -474,6 +498,7 @@ impl Resolver<'_> {
             .has_norms_after()
             .then_some(AddNormed { overlap, batch });
         Ok(ResolvedStep {
+            rotated: only_rotation(&config),
             config,
             cache: CacheLayout::Own,
             batch,
@@ -529,8 +554,8 @@ impl Resolver<'_> {
             dense,
         } = &layer;
         let output = match norms {
-            NormPositions::Before => ProjectOutput::Residual,
-            NormPositions::BeforeAndAfter => ProjectOutput::Raw,
+            PipelineNorms::Before => ProjectOutput::Residual,
+            PipelineNorms::BeforeAndAfter => ProjectOutput::Raw,
         };
         Ok(ResolvedLayer {
             described: layer,

@@ -30,6 +30,18 @@ pub enum Unsupported {
     PartialRope { rope_dim: u32, head_dim: u32 },
     #[error("two rotary bases without head norms are not supported")]
     TwoRopes,
+    #[error("LayerNorm is not supported")]
+    LayerNorm,
+    #[error(
+        "layers that norm only the outputs of attention and the feed-forward are not supported"
+    )]
+    OutputNorms,
+    #[error("attention and feed-forward with the same input are not supported")]
+    ParallelBlock,
+    #[error("norms over all heads of queries and keys are not supported")]
+    ProjectionNorms,
+    #[error("soft caps are not supported")]
+    SoftCaps,
     #[error("{tensor} is {}, which has no tiled layout", format.name())]
     Layout {
         tensor: String,

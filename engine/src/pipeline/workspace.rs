@@ -17,6 +17,9 @@ pub(super) const NODES: usize = 5;
 pub(crate) struct PipelineWorkspace {
     /// The cosine and sine at the position, per token: `[ropes, head_dim / 2, 2]`.
     pub(super) angles: Buffer<f32>,
+    /// The cosine 1 and the sine 0 of layers that are not rotated, per token: `[head_dim / 2, 2]`.
+    /// Only models have it in which the QKV kernel would read the angles of a single rotation.
+    pub(super) still: Option<Buffer<f32>>,
     /// The queries, keys and values before the head norm, per token: `[heads + 2 * kv_heads,
     /// head_dim]`.
     pub(super) raw: Buffer<f32>,
@@ -113,6 +116,12 @@ impl BatchVectors {
     }
 }
 
+/// Returns cosines and sines that rotate nothing.
+fn still(context: &Context, len: u32) -> Result<Buffer<f32>, Error> {
+    let angles: Vec<f32> = [1.0, 0.0].into_iter().cycle().take(len as usize).collect();
+    Ok(Buffer::from_slice(context, &angles)?.labelled("still"))
+}
+
 impl PipelineWorkspace {
     /// Allocates the workspace of a step, for contexts of `ctx` positions.
     pub(crate) fn new(
@@ -141,6 +150,10 @@ impl PipelineWorkspace {
         };
         Ok(PipelineWorkspace {
             angles: floats(c.angles_len())?.labelled("angles"),
+            still: match step.rotated {
+                Some(_) => Some(still(context, step.batch * c.head_dim())?),
+                None => None,
+            },
             raw: floats(c.most_of_attention(Attention::qkv_len))?.labelled("raw"),
             projected,
             value: floats(step.max_blocks())?.labelled("head.value"),
@@ -162,6 +175,18 @@ impl PipelineWorkspace {
                 .labelled("timestamps"),
             node_timestamps,
         })
+    }
+
+    /// Returns the cosines and sines that a step computes for each token, which are all of the buffer
+    /// unless only one embedding rotates.
+    pub(super) fn computed_angles(&self, step: &ResolvedStep) -> View<f32> {
+        match step.rotated {
+            None => self.angles.view(),
+            Some(_) => {
+                let len = step.batch * step.config.head_dim();
+                self.angles.view_range(0..len as usize)
+            }
+        }
     }
 
     /// Returns the vectors of each token. Those of a batch of one are in `buffers`.

@@ -6,8 +6,8 @@ use ptx_gen::KernelDef;
 use warpwright_driver::Context;
 use warpwright_driver::launch::Kernel;
 use warpwright_kernels::{
-    ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, RmsNorm, Rope,
-    SwiGlu,
+    ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Constant, Embed, RmsNorm,
+    Rope, SoftCap, SwiGlu,
 };
 use warpwright_model::layer::{self, FeedForward, Mixer};
 use warpwright_model::{Config, Layer, Outline};
@@ -18,15 +18,18 @@ use crate::kernel_terms::{
     kernel_activation, kernel_embedding_scale, kernel_format, kernel_pairing,
 };
 use crate::signed;
+use crate::simple::norm::NormKernel;
 
 /// The compiled kernels, one for each kind of launch.
 pub(crate) struct SimpleKernels {
     pub(crate) embed: Kernel<Embed>,
-    pub(crate) norm: Kernel<RmsNorm>,
+    pub(crate) norm: NormKernel,
     /// The head norm of queries and keys.
     pub(crate) head_norm: Kernel<RmsNorm>,
     /// The kernels of each layer, in order. Layers of the same kind share them.
     pub(crate) layers: Vec<SimpleLayerKernels>,
+    /// The bound of the logits, in models with one.
+    pub(crate) soft_cap: Option<Kernel<SoftCap>>,
     pub(crate) argmax: Kernel<ArgmaxBlocks>,
     pub(crate) argmax_final: Kernel<ArgmaxFinal>,
     pub(crate) advance: Kernel<Advance>,
@@ -71,8 +74,6 @@ impl LayerLoader<'_> {
 }
 
 const THREADS: u32 = 256;
-/// The vector length from which RMSNorm uses a block of 1024 threads.
-const LONG: u32 = 2048;
 
 impl SimpleKernels {
     pub(crate) fn load(context: &Context, outline: &Outline) -> Result<SimpleKernels, Error> {
@@ -93,20 +94,17 @@ impl SimpleKernels {
                     scale: kernel_embedding_scale(c.embedding_scale),
                 },
             )?,
-            norm: signed::load(context, norm(c))?,
+            norm: NormKernel::load(context, c)?,
             head_norm: signed::load(context, RmsNorm { threads: THREADS })?,
             layers: layers.collect::<Result<_, Error>>()?,
+            soft_cap: match c.logit_cap {
+                Some(_) => Some(signed::load(context, SoftCap)?),
+                None => None,
+            },
             argmax: signed::load(context, ArgmaxBlocks { threads: THREADS })?,
             argmax_final: signed::load(context, ArgmaxFinal)?,
             advance: signed::load(context, Advance)?,
         })
-    }
-}
-
-/// Returns the RMSNorm of the residual stream.
-pub(crate) fn norm(c: &Config) -> RmsNorm {
-    RmsNorm {
-        threads: if c.hidden < LONG { THREADS } else { 1024 },
     }
 }
 
@@ -125,6 +123,7 @@ fn attention_kernel(attention: &layer::Attention) -> Attention {
         head_dim: attention.head_dim,
         queries,
         window: attention.window,
+        soft_cap: attention.score_cap.map(Constant::new),
     };
     let most = queries.clone().map(variant).find(shipped);
     most.unwrap_or_else(|| variant(queries.max().unwrap_or(1)))

@@ -2,5 +2,6 @@
 //! every model and device.
 
 pub(crate) mod kernels;
+pub(crate) mod norm;
 pub(crate) mod products;
 pub(crate) mod step;

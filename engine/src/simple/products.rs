@@ -29,11 +29,13 @@ pub(crate) struct SimpleWeights {
 
 /// The weights of a transformer block.
 pub(crate) struct SimpleLayer {
-    pub(crate) attn_norm: View<f32>,
+    /// The weights of the norm before attention, in layers that norm its input.
+    pub(crate) attn_norm: Option<View<f32>>,
     /// The projections of queries, keys and values.
     pub(crate) qkv: [QkvProjection; 3],
     pub(crate) o: OutputProjection,
-    pub(crate) ffn_norm: View<f32>,
+    /// The weights of the norm before the feed-forward, in layers that norm its input separately.
+    pub(crate) ffn_norm: Option<View<f32>>,
     pub(crate) gate: GemvMatrix<Gemv>,
     pub(crate) up: GemvMatrix<Gemv>,
     pub(crate) down: OutputProjection,
@@ -63,7 +65,7 @@ pub(crate) enum QkvProjection {
     Plain(GemvMatrix<Gemv>),
     /// `W x + b`.
     Biased(GemvMatrix<GemvBias>, View<f32>),
-    /// `W x`, followed by an RMSNorm of each head.
+    /// `W x`, followed by an RMSNorm of each head or of all.
     Normed(GemvMatrix<Gemv>, View<f32>),
 }
 
@@ -138,14 +140,14 @@ struct GemvKernels<'c> {
 impl GemvKernels<'_> {
     fn layer(&mut self, w: &Block<Weight>, b: &Block<View<u8>>) -> Result<SimpleLayer, Error> {
         Ok(SimpleLayer {
-            attn_norm: b.attn_norm.cast()?,
+            attn_norm: floats(&b.attn_norm)?,
             qkv: [
                 self.projection(&w.q, &b.q, &b.q_bias, &b.q_norm)?,
                 self.projection(&w.k, &b.k, &b.k_bias, &b.k_norm)?,
                 self.projection(&w.v, &b.v, &b.v_bias, &None)?,
             ],
             o: self.output(&w.o, &b.o, &b.attn_post_norm)?,
-            ffn_norm: b.ffn_norm.cast()?,
+            ffn_norm: floats(&b.ffn_norm)?,
             gate: self.plain(&w.gate, &b.gate)?,
             up: self.plain(&w.up, &b.up)?,
             down: self.output(&w.down, &b.down, &b.ffn_post_norm)?,
@@ -256,6 +258,11 @@ impl GemvKernels<'_> {
             }
         })
     }
+}
+
+/// Returns a vector, if the layer has it.
+fn floats(vector: &Option<View<u8>>) -> Result<Option<View<f32>>, Error> {
+    vector.as_ref().map(View::cast).transpose()
 }
 
 /// Loads the kernel of a matrix.

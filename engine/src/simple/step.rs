@@ -4,6 +4,9 @@
 //! attention(rope(Wq norm(x)), rope(Wk norm(x)), Wv norm(x))` and `x += Wdown (silu(Wgate norm(x))
 //! * Wup norm(x))`. The head is `W norm(x)`.
 //!
+//! Layers differ in the norms: some norm the outputs of attention and the feed-forward, in addition
+//! or instead, and in some both read the same normed `x`.
+//!
 //! Layers with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before
 //! `rope`. The differences between layers are in their [descriptions](warpwright_model::layer). A
 //! projection `W` with an adapter computes
@@ -22,13 +25,15 @@ use warpwright_kernels::simple::embed::EmbedArgs;
 use warpwright_kernels::simple::gemv::{GemvAddArgs, GemvArgs, GemvBiasArgs};
 use warpwright_kernels::simple::rms_norm::RmsNormArgs;
 use warpwright_kernels::simple::rope::RopeArgs;
+use warpwright_kernels::simple::soft_cap::SoftCapArgs;
 use warpwright_kernels::simple::swiglu::SwiGluArgs;
 use warpwright_kernels::{AddNormedArgs, Gemv};
 use warpwright_model::Config;
-use warpwright_model::layer::{Attention, Dense, FeedForward, Mixer};
+use warpwright_model::layer::{Attention, Dense, FeedForward, Mixer, NormPositions};
 
 use crate::buffers::DecoderBuffers;
 use crate::simple::kernels::SimpleKernels;
+use crate::simple::norm::NormedRows;
 use crate::simple::products::{
     GemvMatrix, OutputProjection, QkvProjection, SimpleLayer, SimpleLora, SimpleWeights,
 };
@@ -64,7 +69,9 @@ impl SimpleStep<'_> {
                 Mixer::Attention(attention) => self.attention(queue, index, attention, layer)?,
             }
             match &described.feed_forward {
-                FeedForward::Dense(dense) => self.feed_forward(queue, index, dense, layer)?,
+                FeedForward::Dense(dense) => {
+                    self.feed_forward(queue, index, described.norms, dense, layer)?;
+                }
             }
         }
 
@@ -92,9 +99,16 @@ impl SimpleStep<'_> {
         layer: &SimpleLayer,
     ) -> Result<(), Error> {
         let b = &self.buffers;
-        self.norm(queue, &layer.attn_norm)?;
+        let x = match &layer.attn_norm {
+            Some(norm) => {
+                self.norm(queue, norm)?;
+                &*b.normed
+            }
+            // Layers that norm only outputs read the residual stream.
+            None => &*b.x,
+        };
         for ((projection, lora), y) in layer.qkv.iter().zip(&layer.lora).zip([&b.q, &b.k, &b.v]) {
-            self.project(queue, attention, projection, lora, y)?;
+            self.project(queue, attention, projection, lora, x, y)?;
         }
         self.rope(queue, index, attention)?;
         self.attend(queue, index, attention)?;
@@ -105,17 +119,28 @@ impl SimpleStep<'_> {
         &self,
         queue: &mut impl Queue,
         index: usize,
+        norms: NormPositions,
         dense: &Dense,
         layer: &SimpleLayer,
     ) -> Result<(), Error> {
         let b = &self.buffers;
-        self.norm(queue, &layer.ffn_norm)?;
+        let x = match (norms, &layer.ffn_norm) {
+            (NormPositions::Before | NormPositions::BeforeAndAfter, Some(norm)) => {
+                self.norm(queue, norm)?;
+                &*b.normed
+            }
+            // Attention has left its own input there, which both parts share.
+            (NormPositions::Shared, _) => &*b.normed,
+            (NormPositions::After | NormPositions::Before | NormPositions::BeforeAndAfter, _) => {
+                &*b.x
+            }
+        };
         for (matrix, lora, y) in [
             (&layer.gate, &layer.lora[4], &b.gate),
             (&layer.up, &layer.lora[5], &b.up),
         ] {
-            self.gemv(queue, matrix, y)?;
-            self.lora(queue, lora, &b.normed, y)?;
+            self.gemv(queue, matrix, x, y)?;
+            self.lora(queue, lora, x, y)?;
         }
 
         let args = SwiGluArgs::<Host> {
@@ -129,64 +154,72 @@ impl SimpleStep<'_> {
     }
 
     fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        let b = &self.buffers;
         self.norm(queue, &self.products.norm)?;
-        self.gemv(queue, &self.products.head, &self.buffers.logits)
+        self.gemv(queue, &self.products.head, &b.normed, &b.logits)?;
+        let (Some(kernel), Some(cap)) = (&self.kernels.soft_cap, self.config.logit_cap) else {
+            return Ok(());
+        };
+        let args = SoftCapArgs::<Host> {
+            y: &b.logits,
+            n: self.config.vocab,
+            cap,
+        };
+        queue.launch(kernel, args)
     }
 
     fn norm(&self, queue: &mut impl Queue, w: &View<f32>) -> Result<(), Error> {
         let b = &self.buffers;
-        let c = &self.config;
-        let args = RmsNormArgs::<Host> {
+        let rows = NormedRows {
             x: &b.x,
             w,
             y: &b.normed,
-            n: c.hidden,
-            eps: c.epsilon,
         };
-        queue.launch(&self.kernels.norm, args)
+        self.kernels.norm.launch(queue, self.config, rows)
     }
 
-    /// Queues the projection of queries, keys or values from the normed residual stream.
+    /// Queues the projection of queries, keys or values from `x`.
     fn project(
         &self,
         queue: &mut impl Queue,
         attention: &Attention,
         projection: &QkvProjection,
         lora: &Option<SimpleLora>,
+        x: &View<f32>,
         y: &View<f32>,
     ) -> Result<(), Error> {
         let b = &self.buffers;
         let c = &self.config;
         match projection {
             QkvProjection::Plain(matrix) => {
-                self.gemv(queue, matrix, y)?;
-                self.lora(queue, lora, &b.normed, y)
+                self.gemv(queue, matrix, x, y)?;
+                self.lora(queue, lora, x, y)
             }
             QkvProjection::Biased(GemvMatrix { kernel, w, rows, n }, bias) => {
                 queue.launch(
                     kernel,
                     GemvBiasArgs {
                         w,
-                        x: &b.normed,
+                        x,
                         bias,
                         y,
                         rows: *rows,
                         n: *n,
                     },
                 )?;
-                self.lora(queue, lora, &b.normed, y)
+                self.lora(queue, lora, x, y)
             }
             QkvProjection::Normed(matrix, norm) => {
                 // The output buffer of attention is free until attention runs, so it stores the
                 // values before the norm.
-                let x = b.heads.view_range(0..y.len());
-                self.gemv(queue, matrix, &x)?;
-                self.lora(queue, lora, &b.normed, &x)?;
+                let raw = b.heads.view_range(0..y.len());
+                self.gemv(queue, matrix, x, &raw)?;
+                self.lora(queue, lora, x, &raw)?;
                 let args = RmsNormArgs::<Host> {
-                    x: &x,
+                    x: &raw,
                     w: norm,
                     y,
-                    n: attention.head_dim,
+                    n: attention.normed_at_once(y.len() as u32),
                     eps: c.epsilon,
                 };
                 queue.launch(&self.kernels.head_norm, args)
@@ -194,11 +227,12 @@ impl SimpleStep<'_> {
         }
     }
 
-    /// Queues `y = W x`, where `x` is the normed residual stream.
+    /// Queues `y = W x`.
     fn gemv(
         &self,
         queue: &mut impl Queue,
         matrix: &GemvMatrix<Gemv>,
+        x: &View<f32>,
         y: &View<f32>,
     ) -> Result<(), Error> {
         let GemvMatrix { kernel, w, rows, n } = matrix;
@@ -206,7 +240,7 @@ impl SimpleStep<'_> {
             kernel,
             GemvArgs {
                 w,
-                x: &self.buffers.normed,
+                x,
                 y,
                 rows: *rows,
                 n: *n,

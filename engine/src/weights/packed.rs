@@ -85,7 +85,7 @@ macro_rules! buffers {
 }
 
 buffers! { b, pairs;
-    attn_norm: T = StoredBuffer::rows([&b.attn_norm]);
+    attn_norm: T = StoredBuffer::rows(&b.attn_norm);
     qkv: T = StoredBuffer::tiles(pairs, &b.q)
         .then(StoredBuffer::tiles(pairs, &b.k))
         .then(StoredBuffer::tiles(RowOrder::PLAIN, &b.v));
@@ -95,7 +95,7 @@ buffers! { b, pairs;
     qk_norm: Option<T> = StoredBuffer::all_of([&b.q_norm, &b.k_norm]), optional;
     o: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.o);
     attn_post_norm: Option<T> = StoredBuffer::all_of([&b.attn_post_norm]), optional;
-    ffn_norm: T = StoredBuffer::rows([&b.ffn_norm]);
+    ffn_norm: T = StoredBuffer::rows(&b.ffn_norm);
     gate_up: T = StoredBuffer::tiles_of_two(RowOrder::GATE_UP, &b.gate, &b.up);
     down: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.down);
     ffn_post_norm: Option<T> = StoredBuffer::all_of([&b.ffn_post_norm]), optional;

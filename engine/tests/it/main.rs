@@ -10,6 +10,7 @@ mod batch_lone;
 mod batch_rounding;
 mod changes;
 mod decode;
+mod folder_families;
 mod grammar;
 mod info;
 mod lora_gguf;
@@ -40,6 +41,9 @@ mod masks;
 
 #[path = "../../../tests/support/families.rs"]
 mod families;
+#[allow(dead_code)] // The tests of models use the rest.
+#[path = "../../../tests/support/folders.rs"]
+mod folders;
 #[allow(dead_code)] // The tests of models use the rest.
 #[path = "../../../tests/support/hugging_face.rs"]
 mod hugging_face;

@@ -113,11 +113,11 @@ pub(crate) fn logits_of(
 
         for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
             watch(Place::Stream, &x);
-            let normed = keep.operand(norm(&x, &block.attn_norm, epsilon));
+            let normed = keep.operand(norm(&x, block.attn_norm.as_ref().unwrap(), epsilon));
             let heads = attention(model, block, cache, &normed, position);
             add(&mut x, &after(heads, &block.attn_post_norm));
             watch(Place::Stream, &x);
-            let normed = keep.operand(norm(&x, &block.ffn_norm, epsilon));
+            let normed = keep.operand(norm(&x, block.ffn_norm.as_ref().unwrap(), epsilon));
             let gate = times(&block.gate, &normed);
             let up = times(&block.up, &normed);
             let gated = |(g, u)| activation(c.architecture.activation, g) * u;
@@ -167,7 +167,8 @@ impl Layer {
             .map_or(usize::MAX, |n| n as usize);
         let (frequencies, magnitude) = rope(model, len);
         match c.architecture.windows {
-            Windows::None => Layer {
+            // Families with unrotated layers are held to transformers alone: see `folder_families.rs`.
+            Windows::None | Windows::Unrotated { .. } => Layer {
                 frequencies,
                 magnitude,
                 window: usize::MAX,

@@ -27,6 +27,7 @@ pub static ALL: LazyLock<Vec<&'static dyn Variant>> = LazyLock::new(|| {
         prompt::variants::all(),
         batch::variants::all(),
         matmul::variants::norms(),
+        simple::variants::norms_and_caps(),
         measure::variants::all(),
         train::variants::all(),
     ];

@@ -124,7 +124,7 @@ impl KernelDef for EmbedTiled {
             let fragments = tile.columns / len;
             tokens.run(k, a, a.n >> len.ilog2(), |i, token, y| {
                 let y = y.row(i, 4 * len);
-                let factor = self.scale.factor(a.n);
+                let factor = self.scale.factor(k, a.n);
                 let scaled = |v: F32<'k>| factor.map_or(v, |factor| v * factor);
                 let store = |j: usize, v: &[F32<'k>]| {
                     let to = y.at(4 * j as u32);

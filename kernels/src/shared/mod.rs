@@ -2,6 +2,7 @@
 
 pub(crate) mod attend;
 pub mod cache;
+pub mod constant;
 mod contract;
 pub(crate) mod divided;
 mod overlap;

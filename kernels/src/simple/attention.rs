@@ -11,9 +11,11 @@
 use crate::harness::{Case, Variant};
 use crate::shared::attend::attend;
 use crate::shared::cache::{self, OwnRows};
+use crate::shared::constant::Constant;
 use crate::shared::reduce::{block_max, block_sum, lanes_max, lanes_sum};
 use crate::shared::state::{LEN, POSITION};
 use crate::shared::{Contract, Random, check_lengths};
+use crate::simple::soft_cap;
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -71,6 +73,8 @@ pub struct Attention {
     /// The size of the window in positions, including the token's own. `None` attends to all
     /// positions.
     pub window: Option<u32>,
+    /// The bound of the scores, which are then `cap * tanh(score / cap)`. `None` bounds nothing.
+    pub soft_cap: Option<Constant>,
 }
 
 /// Kernel that combines the partial results, with one block per head.
@@ -97,7 +101,10 @@ impl KernelDef for Attention {
         let window = self
             .window
             .map_or(String::new(), |window| format!("_window_{window}"));
-        format!("attention_{}_{}{window}", self.head_dim, self.queries)
+        let cap = self
+            .soft_cap
+            .map_or(String::new(), |cap| format!("_cap_{}", cap.suffix()));
+        format!("attention_{}_{}{window}{cap}", self.head_dim, self.queries)
     }
 
     fn block(&self) -> u32 {
@@ -194,7 +201,11 @@ impl KernelDef for Attention {
             };
             let q: Vec<f64> = a.q[head * dim..][..dim].iter().map(|&q| q.into()).collect();
             let scale = f64::from(a.scale);
-            let to_log2 = |dot: f64| dot * scale * std::f64::consts::LOG2_E;
+            let capped = |score: f64| match self.soft_cap {
+                None => score,
+                Some(cap) => soft_cap::exact(score, cap.value().into()),
+            };
+            let to_log2 = |dot: f64| capped(dot * scale) * std::f64::consts::LOG2_E;
             let bound = |split: usize| (start + split * share).min(n);
             let positions = bound(split)..bound(split + 1);
             let attended = attend(&q, positions.map(row), to_log2);
@@ -281,6 +292,10 @@ impl Attention {
             let keys: Vec<_> = keys.into_iter().map(unpack8).collect();
             let score = |query: &Query<'k>, (key, position): (&[F32<'k>; DIMS], &U32<'k>)| {
                 let score = lanes_sum(self.team() - 1, query.dot(*key));
+                let score = match self.soft_cap {
+                    None => score,
+                    Some(cap) => soft_cap::capped_log2(k, score, cap.value()),
+                };
                 position.le(last).select(score, f32::NEG_INFINITY)
             };
             let scores = |query| {

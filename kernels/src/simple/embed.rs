@@ -7,6 +7,7 @@
 use crate::format::Format;
 use crate::format::lanes::fragment::{Bytes, Group};
 use crate::harness::{Case, Variant};
+use crate::shared::constant::Constant;
 use crate::shared::state::{self, StepState};
 use crate::shared::{Contract, Random, check_lengths};
 use ptx_gen::*;
@@ -37,29 +38,38 @@ pub enum EmbeddingScale {
     One,
     /// The square root of the row length, in `f32`.
     RootOfLength,
+    /// A factor of the model.
+    Factor(Constant),
 }
 
 impl EmbeddingScale {
     /// Returns the suffix of a kernel's name.
-    pub(crate) fn suffix(self) -> &'static str {
+    pub(crate) fn suffix(self) -> String {
         match self {
-            EmbeddingScale::One => "",
-            EmbeddingScale::RootOfLength => "_scaled",
+            EmbeddingScale::One => String::new(),
+            EmbeddingScale::RootOfLength => "_scaled".to_owned(),
+            EmbeddingScale::Factor(factor) => format!("_times_{}", factor.suffix()),
         }
     }
 
-    /// Returns the factor, if there is one.
-    pub(crate) fn factor(self, n: U32<'_>) -> Option<F32<'_>> {
-        (self == EmbeddingScale::RootOfLength).then(|| n.cvt::<f32>().sqrt_rn())
+    /// Returns the factor of rows of `n` elements, if there is one.
+    pub(crate) fn factor<'k>(self, k: Builder<'k>, n: U32<'k>) -> Option<F32<'k>> {
+        match self {
+            EmbeddingScale::One => None,
+            EmbeddingScale::RootOfLength => Some(n.cvt::<f32>().sqrt_rn()),
+            EmbeddingScale::Factor(factor) => Some(k.val(factor.value())),
+        }
     }
 
     /// Multiplies a row by the factor, on the CPU.
     pub(crate) fn apply(self, row: &mut [f32]) {
-        let factor = (row.len() as f32).sqrt();
-        if self == EmbeddingScale::RootOfLength {
-            for x in row {
-                *x *= factor;
-            }
+        let factor = match self {
+            EmbeddingScale::One => return,
+            EmbeddingScale::RootOfLength => (row.len() as f32).sqrt(),
+            EmbeddingScale::Factor(factor) => factor.value(),
+        };
+        for x in row {
+            *x *= factor;
         }
     }
 }
@@ -155,7 +165,7 @@ pub(crate) fn copy_fragment<'k>(
         let groups = fragment.unpack(&words);
         section("store");
         let mut weights = weights(&groups);
-        if let Some(factor) = table.scale.factor(table.n) {
+        if let Some(factor) = table.scale.factor(k, table.n) {
             for weight in &mut weights {
                 *weight = *weight * factor;
             }

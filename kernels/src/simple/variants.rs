@@ -4,13 +4,16 @@ use super::argmax::{ArgmaxBlocks, ArgmaxFinal};
 use super::attention::{Attention, AttentionCombine};
 use super::embed::{Embed, EmbeddingScale};
 use super::gemv::{Gemv, GemvAdd, GemvBias, Team};
+use super::layer_norm::LayerNorm;
 use super::log_likelihood::LogLikelihood;
 use super::rms_norm::RmsNorm;
 use super::rope::{Pairing, Rope};
+use super::soft_cap::SoftCap;
 use super::swiglu::{Activation, SwiGlu};
 use crate::format::Format;
 use crate::harness::sizes::{HEADS, heads};
 use crate::harness::variants::Variants;
+use crate::shared::constant::Constant;
 
 /// Returns the embeddings of all formats.
 pub(crate) fn embeddings() -> Variants {
@@ -54,6 +57,7 @@ pub(crate) fn layer() -> Variants {
         head_dim,
         queries,
         window,
+        soft_cap: None,
     };
     list.add(heads().map(|heads| attention(heads, None)));
     let windows = [(96, 1, 2047), (128, 2, 1024), (256, 2, 1024), (256, 4, 512)];
@@ -78,5 +82,26 @@ pub(crate) fn activation_and_argmax() -> Variants {
     }));
     list.add([ArgmaxBlocks { threads: 256 }]);
     list.add([ArgmaxFinal]);
+    list
+}
+
+/// Returns the kernels of families with LayerNorm, soft caps or a factor of embeddings.
+pub(crate) fn norms_and_caps() -> Variants {
+    let mut list = Variants::default();
+    list.add([LayerNorm { threads: 256 }, LayerNorm { threads: 1024 }]);
+    list.add([SoftCap]);
+    let cap = Some(Constant::new(50.0));
+    list.add(
+        [(256, 2, None), (256, 2, Some(4096))].map(|(head_dim, queries, window)| Attention {
+            head_dim,
+            queries,
+            window,
+            soft_cap: cap,
+        }),
+    );
+    list.add([Embed {
+        format: Format::Q8_0,
+        scale: EmbeddingScale::Factor(Constant::new(54.5)),
+    }]);
     list
 }

@@ -51,6 +51,7 @@ fn splits_of_attention_combine_to_the_softmax() {
             head_dim: DIM as u32,
             queries: 2,
             window: None,
+            soft_cap: None,
         }
         .reference(AttentionArgs::<Cpu> {
             state: &StepState {
@@ -152,6 +153,7 @@ fn every_known_group_of_heads_has_its_kernel() {
             head_dim,
             queries,
             window: None,
+            soft_cap: None,
         });
         assert!(
             ALL.iter().any(|shipped| shipped.name() == name),

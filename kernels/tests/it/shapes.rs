@@ -116,7 +116,7 @@ proptest! {
         args.extend([halves(random, cache), halves(random, cache), CpuArg::F32(part)]);
         args.extend([heads, kv_heads, ctx, splits].map(CpuArg::scalar));
         args.push(CpuArg::scalar(1.0 / (head_dim as f32).sqrt()));
-        holds(&Attention { head_dim, queries, window: None }, args, 4e-6)?;
+        holds(&Attention { head_dim, queries, window: None, soft_cap: None }, args, 4e-6)?;
     }
 
     #[test]

@@ -4,16 +4,20 @@
 //! [`layers`](crate::architecture::layers), and the tensors of a layer in
 //! [`roles`](crate::architecture::roles).
 
+use crate::layer::attention::HeadNorms;
+use crate::layer::description::{NormKind, NormPositions};
 use crate::layer::feed_forward::GateActivation;
 use crate::layer::rope_pairing::RopePairing;
 
 /// The factor that embeddings are multiplied by.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub enum EmbeddingScaling {
     /// No factor.
     One,
     /// The square root of the row length, in `f32`.
     RootOfLength,
+    /// A factor of the file.
+    Factor(f32),
 }
 
 /// The settings in which the forward pass of a model family differs from Llama.
@@ -23,19 +27,24 @@ pub struct Architecture {
     pub name: &'static str,
     /// The dimensions of a head that form a rotary pair.
     pub pairing: RopePairing,
-    /// Whether Q, K and V have biases.
-    pub biases: bool,
-    /// Whether each head of Q and K passes an RMSNorm before it is rotated.
-    pub head_norms: bool,
-    /// Whether the outputs of attention and of the feed-forward pass an RMSNorm before they are
-    /// added to the residual stream.
-    pub norms_after: bool,
+    /// The biases of Q, K and V.
+    pub biases: FamilyBiases,
+    /// The norms of queries and keys before they are rotated.
+    pub head_norms: HeadNorms,
+    /// The positions of the norms around attention and the feed-forward.
+    pub norms: NormPositions,
+    /// The kind of all norms but those of queries and keys, which are RMSNorms.
+    pub norm: NormKind,
     /// The activation function of the feed-forward.
     pub activation: GateActivation,
     /// The factor of the embeddings.
     pub embedding_scale: EmbeddingScaling,
-    /// The layers that attend to a sliding window.
+    /// The layers that attend to a sliding window, and those that are not rotated.
     pub windows: Windows,
+    /// The factors that a file may have for embeddings, residuals, scores and logits.
+    pub factors: FileFactors,
+    /// Whether a file may bound attention scores and logits by `cap * tanh(x / cap)`.
+    pub soft_caps: bool,
     /// The number of layers of the model whose attention scores are multiplied by `1 / sqrt(hidden
     /// / heads)` instead of `1 / sqrt(head_dim)`.
     pub scores_by_hidden: Option<u32>,
@@ -45,6 +54,31 @@ pub struct Architecture {
     /// The matrices whose rows are stored one after the other in one tensor of a file. Each entry
     /// has the name of the tensor, and the names that its matrices have as separate tensors.
     pub fused: &'static [(&'static str, &'static [&'static str])],
+    /// The modules whose names in folders differ from the usual ones. Each entry has the name of
+    /// the module in GGUF files, and its name behind `model.layers.N.` in folders.
+    pub folder_modules: &'static [(&'static str, &'static str)],
+}
+
+/// The biases of Q, K and V in the files of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FamilyBiases {
+    /// No file has biases.
+    None,
+    /// Every file has biases.
+    Always,
+    /// A file may have biases.
+    IfStored,
+}
+
+/// The factors in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileFactors {
+    /// A file with a factor other than 1 is rejected.
+    None,
+    /// Factors of embeddings, residuals and scores. Logits are divided by `logit_scale`.
+    All,
+    /// Logits are multiplied by `logit_scale`, which the file must have.
+    Logits,
 }
 
 /// The layers that attend to a sliding window of the latest positions instead of all positions.
@@ -54,36 +88,69 @@ pub enum Windows {
     None,
     /// Every layer has a window, if the file has one.
     Every,
-    /// All layers but each `period`-th have a window, which the file must have. They have separate
-    /// rotary frequencies.
+    /// All layers but each `period`-th have a window.
     Local {
         /// The distance between layers without a window.
         period: u32,
-        /// The base of the frequencies in the layers with a window, which are not scaled.
-        rope_base: f64,
+        /// The rotation of the layers with a window, and of the others.
+        rope: LocalRope,
+        /// The meaning of a file without a window.
+        absent: AbsentWindow,
     },
+    /// No layer has a window, and each `period`-th layer is not rotated.
+    Unrotated {
+        /// The distance between layers that are not rotated.
+        period: u32,
+    },
+}
+
+/// The rotary embedding of layers with a window, and of the layers between them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LocalRope {
+    /// Layers with a window have this base unless the file has another one, and no scaling.
+    Base(f64),
+    /// Layers with a window have the base of the other layers, and no scaling.
+    Unscaled,
+    /// All layers have the same rotation.
+    Same,
+    /// Layers with a window are rotated, and layers without one are not.
+    Only,
+}
+
+/// The meaning of a file that has no window, in a family whose files may have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbsentWindow {
+    /// The file is rejected.
+    Rejected,
+    /// All layers attend to all positions, and all are rotated.
+    AllAlike,
 }
 
 impl Architecture {
     /// Returns the length of a head in configuration files that leave it out, or `None` if it
-    /// follows from the length of the residual stream. The family with head norms has 128.
+    /// follows from the length of the residual stream.
     pub(crate) fn default_head_dim(&self) -> Option<u32> {
-        self.head_norms.then_some(128)
+        // transformers has this default in `configuration_qwen3.py`, whatever the other sizes are.
+        (self == Architecture::QWEN3).then_some(128)
     }
 
     /// Llama. GGUF files permute the rows of Q and K so that a rotary pair is two neighboring rows.
     pub const LLAMA: &Architecture = &Architecture {
         name: "llama",
         pairing: RopePairing::Interleaved,
-        biases: false,
-        head_norms: false,
-        norms_after: false,
+        biases: FamilyBiases::None,
+        head_norms: HeadNorms::None,
+        norms: NormPositions::Before,
+        norm: NormKind::Rms,
         activation: GateActivation::Silu,
         embedding_scale: EmbeddingScaling::One,
         windows: Windows::None,
+        factors: FileFactors::None,
+        soft_caps: false,
         scores_by_hidden: None,
         long_factors: false,
         fused: &[],
+        folder_modules: &[],
     };
 
     /// Llama with the rows of Q and K in their original order: a rotary pair is an element of a
@@ -97,7 +164,7 @@ impl Architecture {
     pub const QWEN2: &Architecture = &Architecture {
         name: "qwen2",
         pairing: RopePairing::HalfSplit,
-        biases: true,
+        biases: FamilyBiases::Always,
         ..*Architecture::LLAMA
     };
 
@@ -105,7 +172,7 @@ impl Architecture {
     pub const QWEN3: &Architecture = &Architecture {
         name: "qwen3",
         pairing: RopePairing::HalfSplit,
-        head_norms: true,
+        head_norms: HeadNorms::QueriesAndKeys,
         ..*Architecture::LLAMA
     };
 
@@ -116,15 +183,17 @@ impl Architecture {
     pub const GEMMA3: &Architecture = &Architecture {
         name: "gemma3",
         pairing: RopePairing::HalfSplit,
-        head_norms: true,
-        norms_after: true,
+        head_norms: HeadNorms::QueriesAndKeys,
+        norms: NormPositions::BeforeAndAfter,
         activation: GateActivation::GeluTanh,
         embedding_scale: EmbeddingScaling::RootOfLength,
         windows: Windows::Local {
             period: 6,
-            rope_base: 10_000.0,
+            rope: LocalRope::Base(10_000.0),
+            absent: AbsentWindow::Rejected,
         },
         scores_by_hidden: Some(62),
+        folder_modules: GEMMA_MODULES,
         ..*Architecture::LLAMA
     };
 
@@ -143,18 +212,174 @@ impl Architecture {
             ),
             ("ffn_up.weight", &["ffn_gate.weight", "ffn_up.weight"]),
         ],
+        folder_modules: &[
+            ("attn_qkv", "self_attn.qkv_proj"),
+            ("ffn_up", "mlp.gate_up_proj"),
+        ],
+        ..*Architecture::LLAMA
+    };
+
+    /// Mistral 7B to Small 3.2, with the rows of Q and K in their original order. Their GGUF files
+    /// are in the family `llama`. A window in `config.json` applies to every layer
+    /// (`modeling_mistral.py` in transformers).
+    pub const MISTRAL_IN_HALVES: &Architecture = &Architecture {
+        windows: Windows::Every,
+        ..*Architecture::LLAMA_IN_HALVES
+    };
+
+    /// Granite 3, and the dense models of Granite 4. GGUF files permute the rows of Q and K like
+    /// those of Llama (`GraniteModel` in `conversion/granite.py` and `models/granite.cpp` of
+    /// llama.cpp, `modeling_granite.py` in transformers).
+    pub const GRANITE: &Architecture = &Architecture {
+        name: "granite",
+        factors: FileFactors::All,
+        ..*Architecture::LLAMA
+    };
+
+    /// Granite with the rows of Q and K in their original order.
+    pub const GRANITE_IN_HALVES: &Architecture = &Architecture {
+        pairing: RopePairing::HalfSplit,
+        ..*Architecture::GRANITE
+    };
+
+    /// The dense models of Granite 4 in folders, which store them as a mixture of experts without
+    /// experts: only the shared feed-forward is left (`modeling_granitemoehybrid.py` in
+    /// transformers).
+    pub const GRANITE_SHARED_IN_HALVES: &Architecture = &Architecture {
+        fused: &[("ffn_up.weight", &["ffn_gate.weight", "ffn_up.weight"])],
+        folder_modules: &[
+            ("ffn_up", "shared_mlp.input_linear"),
+            ("ffn_down", "shared_mlp.output_linear"),
+        ],
+        ..*Architecture::GRANITE_IN_HALVES
+    };
+
+    /// SmolLM 3. Each fourth layer is not rotated (`models/smollm3.cpp` of llama.cpp,
+    /// `modeling_smollm3.py` in transformers).
+    pub const SMOLLM3: &Architecture = &Architecture {
+        name: "smollm3",
+        windows: Windows::Unrotated { period: 4 },
+        ..*Architecture::LLAMA
+    };
+
+    /// SmolLM 3 with the rows of Q and K in their original order.
+    pub const SMOLLM3_IN_HALVES: &Architecture = &Architecture {
+        pairing: RopePairing::HalfSplit,
+        ..*Architecture::SMOLLM3
+    };
+
+    /// EXAONE 4. In models with a window, layers without one are not rotated
+    /// (`models/exaone4.cpp` of llama.cpp, `modeling_exaone4.py` in transformers).
+    pub const EXAONE4: &Architecture = &Architecture {
+        name: "exaone4",
+        pairing: RopePairing::HalfSplit,
+        head_norms: HeadNorms::QueriesAndKeys,
+        norms: NormPositions::After,
+        windows: Windows::Local {
+            period: 4,
+            rope: LocalRope::Only,
+            absent: AbsentWindow::AllAlike,
+        },
+        folder_modules: NORMS_AFTER_MODULES,
+        ..*Architecture::LLAMA
+    };
+
+    /// OLMo 2 and OLMo 3. Only OLMo 3 has a window, and layers with a window have no rope scaling
+    /// (`models/olmo2.cpp` of llama.cpp, `modeling_olmo2.py` and `modeling_olmo3.py` in
+    /// transformers).
+    pub const OLMO2: &Architecture = &Architecture {
+        name: "olmo2",
+        pairing: RopePairing::HalfSplit,
+        head_norms: HeadNorms::Projections,
+        norms: NormPositions::After,
+        windows: Windows::Local {
+            period: 4,
+            rope: LocalRope::Unscaled,
+            absent: AbsentWindow::AllAlike,
+        },
+        folder_modules: NORMS_AFTER_MODULES,
+        ..*Architecture::LLAMA
+    };
+
+    /// Gemma 2. The converter has added 1 to the weights of the norms. A model with 46 layers is
+    /// the 27B model (`models/gemma2.cpp` of llama.cpp, `modeling_gemma2.py` in transformers).
+    pub const GEMMA2: &Architecture = &Architecture {
+        name: "gemma2",
+        pairing: RopePairing::HalfSplit,
+        norms: NormPositions::BeforeAndAfter,
+        activation: GateActivation::GeluTanh,
+        embedding_scale: EmbeddingScaling::RootOfLength,
+        windows: Windows::Local {
+            period: 2,
+            rope: LocalRope::Same,
+            absent: AbsentWindow::Rejected,
+        },
+        soft_caps: true,
+        scores_by_hidden: Some(46),
+        folder_modules: GEMMA_MODULES,
+        ..*Architecture::LLAMA
+    };
+
+    /// GLM-4 of 2025 (0414). Half of each head is rotated, in pairs of neighbors in folders too
+    /// (`models/glm4.cpp` of llama.cpp, `modeling_glm4.py` in transformers).
+    pub const GLM4: &Architecture = &Architecture {
+        name: "glm4",
+        biases: FamilyBiases::IfStored,
+        norms: NormPositions::BeforeAndAfter,
+        fused: &[("ffn_up.weight", &["ffn_gate.weight", "ffn_up.weight"])],
+        folder_modules: &[
+            ("post_attention_norm", "post_self_attn_layernorm"),
+            ("ffn_up", "mlp.gate_up_proj"),
+            ("post_ffw_norm", "post_mlp_layernorm"),
+        ],
+        ..*Architecture::LLAMA
+    };
+
+    /// Command R7B. Attention and the feed-forward have the same input, which passes a LayerNorm
+    /// without a bias. Layers without a window are not rotated, and the others in pairs of neighbors
+    /// in folders too (`models/cohere2.cpp` of llama.cpp, `modeling_cohere2.py` in transformers).
+    pub const COHERE2: &Architecture = &Architecture {
+        name: "cohere2",
+        norms: NormPositions::Shared,
+        norm: NormKind::Layer,
+        windows: Windows::Local {
+            period: 4,
+            rope: LocalRope::Only,
+            absent: AbsentWindow::Rejected,
+        },
+        factors: FileFactors::Logits,
         ..*Architecture::LLAMA
     };
 
     /// All architectures of GGUF files.
-    pub const ALL: [&Architecture; 5] = [
+    pub const ALL: [&Architecture; 12] = [
         Architecture::LLAMA,
         Architecture::QWEN2,
         Architecture::QWEN3,
         Architecture::GEMMA3,
         Architecture::PHI3,
+        Architecture::GRANITE,
+        Architecture::SMOLLM3,
+        Architecture::EXAONE4,
+        Architecture::OLMO2,
+        Architecture::GEMMA2,
+        Architecture::GLM4,
+        Architecture::COHERE2,
     ];
 }
+
+/// The names in folders of Gemma.
+const GEMMA_MODULES: &[(&str, &str)] = &[
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("ffn_norm", "pre_feedforward_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+];
+
+/// The names in folders of families that norm only the outputs of attention and the feed-forward.
+const NORMS_AFTER_MODULES: &[(&str, &str)] = &[
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -164,7 +389,9 @@ mod tests {
     #[test]
     fn no_family_has_both_biases_and_head_norms() {
         for family in Architecture::ALL {
-            assert!(!(family.biases && family.head_norms), "{}", family.name);
+            let head_norms = family.head_norms != HeadNorms::None;
+            let biases = family.biases != FamilyBiases::None;
+            assert!(!(biases && head_norms), "{}", family.name);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::adapter::data::Adapter;
 use crate::architecture::roles::{Block, Shape};
 use crate::config::forward::Config;
-use crate::config::rope::RopeFactors;
+use crate::config::rope::{RopeFactors, Scaling};
 use crate::format::weight_format::WeightFormat;
 use crate::gguf::file::Gguf;
 use crate::gguf::keys::MetadataKeys;
@@ -228,16 +228,20 @@ pub(crate) fn layout(source: &impl TensorSource, c: &Config) -> Result<Weights<W
     let head = "output.weight";
     let factors = |name: &str, read: bool| {
         (read && source.has(name))
-            .then(|| source.vector(name, c.ropes[0].dim / 2))
+            .then(|| source.vector(name, c.ropes[0].rotated / 2))
             .transpose()
     };
+
+    // Divisors belong to one rotation. Layers that are not rotated have none.
+    let rotated = c.ropes.iter().filter(|rope| rope.scaling != Scaling::Still);
+    let rotations = rotated.count();
 
     // Where one of the two is missing, reading it says so.
     let both = ["rope_factors_long.weight", "rope_factors_short.weight"];
     let by_context = c.architecture.long_factors && both.into_iter().any(|name| source.has(name));
     let long = |name| {
         by_context
-            .then(|| source.vector(name, c.ropes[0].dim / 2))
+            .then(|| source.vector(name, c.ropes[0].rotated / 2))
             .transpose()
     };
     Ok(Weights {
@@ -253,7 +257,7 @@ pub(crate) fn layout(source: &impl TensorSource, c: &Config) -> Result<Weights<W
             .has(head)
             .then(|| source.matrix(head, c.vocab, c.hidden))
             .transpose()?,
-        rope_factors: factors("rope_freqs.weight", c.ropes.len() == 1 && !by_context)?,
+        rope_factors: factors("rope_freqs.weight", rotations == 1 && !by_context)?,
         rope_factors_long: long(both[0])?,
         rope_factors_short: long(both[1])?,
     })

@@ -92,7 +92,7 @@ impl Layer {
 
     fn has_head_norms(&self) -> bool {
         match &self.mixer {
-            Mixer::Attention(attention) => attention.head_norms == HeadNorms::QueriesAndKeys,
+            Mixer::Attention(attention) => attention.head_norms != HeadNorms::None,
         }
     }
 }
@@ -167,7 +167,7 @@ use Shape::{Matrix, Vector};
 
 roles! {
     /// `[hidden]`: before attention.
-    attn_norm: T = "attn_norm.weight", |c, _, _| Vector(c.hidden);
+    attn_norm: Option<T> = "attn_norm.weight", |c, _, _| Vector(c.hidden), if has_mixer_norm;
     /// `[heads * head_dim, hidden]`
     q: T = "attn_q.weight", |c, a, _| Matrix(a.q_len(), c.hidden);
     /// `[kv_heads * head_dim, hidden]`
@@ -180,16 +180,16 @@ roles! {
     k_bias: Option<T> = "attn_k.bias", |_, a, _| Vector(a.kv_len()), if has_qkv_bias;
     /// `[kv_heads * head_dim]`
     v_bias: Option<T> = "attn_v.bias", |_, a, _| Vector(a.kv_len()), if has_qkv_bias;
-    /// `[head_dim]`: of each head of q.
-    q_norm: Option<T> = "attn_q_norm.weight", |_, a, _| Vector(a.head_dim), if has_head_norms;
-    /// `[head_dim]`: of each head of k.
-    k_norm: Option<T> = "attn_k_norm.weight", |_, a, _| Vector(a.head_dim), if has_head_norms;
+    /// `[head_dim]`: of each head of q; or `[heads * head_dim]`: of q.
+    q_norm: Option<T> = "attn_q_norm.weight", |_, a, _| Vector(a.normed_at_once(a.q_len())), if has_head_norms;
+    /// `[head_dim]`: of each head of k; or `[kv_heads * head_dim]`: of k.
+    k_norm: Option<T> = "attn_k_norm.weight", |_, a, _| Vector(a.normed_at_once(a.kv_len())), if has_head_norms;
     /// `[hidden, heads * head_dim]`
     o: T = "attn_output.weight", |c, a, _| Matrix(c.hidden, a.q_len());
     /// `[hidden]`: after attention.
     attn_post_norm: Option<T> = "post_attention_norm.weight", |c, _, _| Vector(c.hidden), if has_norms_after;
     /// `[hidden]`: before the feed-forward.
-    ffn_norm: T = "ffn_norm.weight", |c, _, _| Vector(c.hidden);
+    ffn_norm: Option<T> = "ffn_norm.weight", |c, _, _| Vector(c.hidden), if has_feed_forward_norm;
     /// `[feed_forward, hidden]`
     gate: T = "ffn_gate.weight", |c, _, d| Matrix(d.width, c.hidden);
     /// `[feed_forward, hidden]`

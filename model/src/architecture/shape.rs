@@ -5,12 +5,13 @@
 //! at the speed and with the bytes of the real ones.
 
 use crate::Error;
-use crate::architecture::family::{Architecture, Windows};
+use crate::architecture::family::{Architecture, FamilyBiases, LocalRope, Windows};
 use crate::architecture::outline::{Outline, TensorSource, Weight, layout};
-use crate::config::hyperparameters::{Hyperparameters, Local};
+use crate::config::hyperparameters::{Factors, Hyperparameters, Local, SoftCaps};
 use crate::config::rope::{Rope, Scaling};
 use crate::format::weight_format::WeightFormat;
 use crate::format::weight_format::WeightFormat::*;
+use crate::layer::attention::QkvBias;
 use crate::problem::Problem;
 
 /// The hyperparameters of a known model.
@@ -73,9 +74,15 @@ const fn shape(
         heads,
         kv_heads,
         head_dim,
+        bias: match architecture.biases {
+            FamilyBiases::Always => QkvBias::Each,
+            FamilyBiases::None | FamilyBiases::IfStored => QkvBias::None,
+        },
         rope: Rope::plain(head_dim, rope_base),
         window: None,
         local: None,
+        factors: Factors::NONE,
+        caps: SoftCaps::NONE,
         epsilon,
         context,
         vocab,
@@ -90,11 +97,16 @@ const fn shape(
 /// Returns the shape with a window in the layers that the family defines, and linear scaling in the
 /// others.
 const fn local(window: u32, scaling: f64, mut shape: Shape) -> Shape {
-    if let Windows::Local { period, rope_base } = shape.hyperparameters.architecture.windows {
+    if let Windows::Local {
+        period,
+        rope: LocalRope::Base(base),
+        ..
+    } = shape.hyperparameters.architecture.windows
+    {
         shape.hyperparameters.window = Some(window);
         shape.hyperparameters.local = Some(Local {
             period,
-            rope: Rope::plain(shape.hyperparameters.head_dim, rope_base),
+            rope: Rope::plain(shape.hyperparameters.head_dim, base),
         });
         shape.hyperparameters.rope.scaling = Scaling::Linear(scaling);
     }

@@ -3,7 +3,7 @@
 use crate::architecture::family::{Architecture, EmbeddingScaling};
 use crate::config::rope::Rope;
 use crate::layer::attention::Attention;
-use crate::layer::description::{FeedForward, Layer, Mixer};
+use crate::layer::description::{FeedForward, Layer, Mixer, NormKind};
 
 /// The configuration of a forward pass: a description of each layer, and what they share.
 ///
@@ -14,14 +14,20 @@ pub struct Config {
     pub architecture: &'static Architecture,
     /// The layers, in order.
     pub layers: Vec<Layer>,
+    /// The kind of the last norm.
+    pub norm: NormKind,
     /// The factor of the embeddings.
     pub embedding_scale: EmbeddingScaling,
     /// The different rotary position embeddings. Each attention uses one of them.
     pub ropes: Vec<Rope>,
     /// The length of the residual stream.
     pub hidden: u32,
-    /// The epsilon of each RMSNorm.
+    /// The epsilon of each norm.
     pub epsilon: f32,
+    /// The bound of the logits, which are `cap * tanh(logit / cap)`, or `None` without a bound.
+    pub logit_cap: Option<f32>,
+    /// The factor of the logits. The weights of the last norm include it when they are read.
+    pub logit_factor: f64,
     /// The number of positions for which the model was made.
     pub context: u32,
     /// The number of tokens in the vocabulary.

@@ -1,13 +1,18 @@
 //! Reads a model's hyperparameters from a GGUF's metadata, and holds them against each other.
 
-use crate::architecture::family::{Architecture, Windows};
+use crate::architecture::family::{
+    AbsentWindow, Architecture, FamilyBiases, FileFactors, LocalRope, Windows,
+};
 use crate::config::forward::Config;
-use crate::config::hyperparameters::{Hyperparameters, Local};
+use crate::config::hyperparameters::{Factors, Hyperparameters, Local, SoftCaps};
 use crate::config::known_keys as known;
+use crate::config::local_layers::LayerPeriod;
 use crate::config::rope::{Rope, Scaling};
 use crate::gguf::file::Directory;
 use crate::gguf::keys::{MAX_SIZE, MetadataKeys};
 use crate::gguf::value::Value;
+use crate::layer::attention::QkvBias;
+use crate::layer::description::NormKind;
 use crate::problem::Problem;
 
 impl Config {
@@ -47,19 +52,27 @@ impl Config {
         let head_dim = head_dim(&keys, hidden, heads)?;
         let context = keys.size("context_length")?;
         let rope = Rope::read(&keys, head_dim, context)?;
-        let (window, local) = windows(&keys, architecture, &rope)?;
+        let layers = keys.size("block_count")?;
+        let LayerKinds {
+            window,
+            rope,
+            local,
+        } = layer_kinds(&keys, architecture, rope, layers)?;
         let model = Hyperparameters {
             architecture,
-            layers: keys.size("block_count")?,
+            layers,
             hidden,
             feed_forward: keys.size("feed_forward_length")?,
             heads,
             kv_heads,
             head_dim,
+            bias: bias(directory, architecture),
             rope,
             window,
             local,
-            epsilon: epsilon(&keys)?,
+            factors: factors(&keys, architecture)?,
+            caps: caps(&keys, architecture)?,
+            epsilon: epsilon(&keys, architecture)?,
             context,
             vocab: vocab(&keys)?,
         };
@@ -69,56 +82,170 @@ impl Config {
     }
 }
 
-/// The window, and which layers have it.
+/// The window, the rotary embedding, and the layers that have another one.
+struct LayerKinds {
+    window: Option<u32>,
+    rope: Rope,
+    local: Option<Local>,
+}
+
+/// Reads the window, and which layers have it or are rotated.
 ///
 /// A window counts the token's own position: transformers and llama.cpp mask positions whose
 /// distance is the window or more.
-fn windows(
+fn layer_kinds(
     keys: &MetadataKeys<'_>,
     architecture: &Architecture,
-    rope: &Rope,
-) -> Result<(Option<u32>, Option<Local>), Problem> {
+    rope: Rope,
+    layers: u32,
+) -> Result<LayerKinds, Problem> {
     let name = "attention.sliding_window";
+    let absent = keys.get(name).and_then(Value::integer) == Some(0) || keys.get(name).is_none();
+    let alike = |window| LayerKinds {
+        window,
+        rope,
+        local: None,
+    };
     match architecture.windows {
-        Windows::None => Ok((None, None)),
-        Windows::Every => {
-            let absent =
-                keys.get(name).and_then(Value::integer) == Some(0) || keys.get(name).is_none();
-            Ok((if absent { None } else { Some(keys.size(name)?) }, None))
-        }
-        Windows::Local { period, rope_base } => {
-            // The default of this key belongs to other families, and would apply to the other
-            // layers.
-            let base = "rope.freq_base";
-            keys.get(base)
-                .ok_or_else(|| Problem::MissingKey(keys.key(base)))?;
-            let period = keys.size_or("attention.sliding_window_pattern", Ok(period))?;
-            let base = keys.positive("rope.freq_base_swa")?.unwrap_or(rope_base);
-            let scaling = Scaling::Linear(1.0);
-            let why = "in a family whose layers have two rotary bases";
-            if let Scaling::Yarn(_) = rope.scaling {
-                return keys.wrong("rope.scaling.type", "yarn", format!("none or linear {why}"));
-            }
-
-            if rope.magnitude != 1.0 {
-                return keys.wrong(
-                    "rope.scaling.attn_factor",
-                    rope.magnitude,
-                    format!("1 {why}"),
-                );
-            }
-
-            let local = Local {
+        Windows::None => Ok(alike(None)),
+        Windows::Every if absent => Ok(alike(None)),
+        Windows::Every => Ok(alike(Some(keys.size(name)?))),
+        Windows::Unrotated { period } => {
+            let layers = LayerPeriod {
                 period,
-                rope: Rope {
-                    base,
-                    scaling,
-                    ..*rope
-                },
+                rope,
+                base: None,
             };
-            Ok((Some(keys.size(name)?), Some(local)))
+            let (rope, local) = layers.with_rope(LocalRope::Only);
+            Ok(LayerKinds {
+                window: None,
+                rope,
+                local: Some(local),
+            })
+        }
+        Windows::Local {
+            absent: AbsentWindow::AllAlike,
+            ..
+        } if absent => Ok(alike(None)),
+        Windows::Local {
+            period,
+            rope: local,
+            ..
+        } => {
+            if let LocalRope::Base(_) = local {
+                check_two_bases(keys, &rope)?;
+            }
+
+            let window = keys.size(name)?;
+            let layers = LayerPeriod {
+                period: period_of(keys, period, layers)?,
+                rope,
+                base: keys.positive("rope.freq_base_swa")?,
+            };
+            let (rope, local) = layers.with_rope(local);
+            Ok(LayerKinds {
+                window: Some(window),
+                rope,
+                local: Some(local),
+            })
         }
     }
+}
+
+/// Checks the rotary embedding of a family whose layers with a window have another base.
+fn check_two_bases(keys: &MetadataKeys<'_>, rope: &Rope) -> Result<(), Problem> {
+    // The default of this key belongs to other families, and would apply to the other layers.
+    let base = "rope.freq_base";
+    keys.get(base)
+        .ok_or_else(|| Problem::MissingKey(keys.key(base)))?;
+    let why = "in a family whose layers have two rotary bases";
+    if let Scaling::Yarn(_) = rope.scaling {
+        return keys.wrong("rope.scaling.type", "yarn", format!("none or linear {why}"));
+    }
+
+    if rope.magnitude != 1.0 {
+        return keys.wrong(
+            "rope.scaling.attn_factor",
+            rope.magnitude,
+            format!("1 {why}"),
+        );
+    }
+
+    Ok(())
+}
+
+/// Returns the distance between layers without a window: a number, or a list that says of each layer
+/// whether it has a window.
+fn period_of(keys: &MetadataKeys<'_>, default: u32, layers: u32) -> Result<u32, Problem> {
+    let name = "attention.sliding_window_pattern";
+    let Some(Value::Array(list)) = keys.get(name) else {
+        return keys.size_or(name, Ok(default));
+    };
+
+    let found: Vec<Value> = list.values().collect();
+    let full = found.iter().position(|value| *value == Value::Bool(false));
+    let period = full.map_or(layers + 1, |index| index as u32 + 1);
+    let wanted = (1..=layers).map(|number| Value::Bool(!number.is_multiple_of(period)));
+    if found.iter().cloned().eq(wanted) {
+        return Ok(period);
+    }
+
+    let expected = format!("true for each of {layers} layers but each N-th");
+    keys.wrong(name, Value::Array(list.clone()), expected)
+}
+
+fn bias(directory: &Directory, architecture: &Architecture) -> QkvBias {
+    match architecture.biases {
+        FamilyBiases::None => QkvBias::None,
+        FamilyBiases::Always => QkvBias::Each,
+        // Reading the others reports a missing one.
+        FamilyBiases::IfStored if directory.tensors.contains_key("blk.0.attn_q.bias") => {
+            QkvBias::Each
+        }
+        FamilyBiases::IfStored => QkvBias::None,
+    }
+}
+
+/// Reads the factors of the file. 0 counts as absent, as in llama.cpp.
+fn factors(keys: &MetadataKeys<'_>, architecture: &Architecture) -> Result<Factors, Problem> {
+    let factor = |name: &str| {
+        let found = keys.nonnegative(name)?;
+        Ok(found.filter(|factor| *factor != 0.0))
+    };
+    let required = |name: &str| -> Result<f64, Problem> {
+        keys.positive(name)?
+            .ok_or_else(|| Problem::MissingKey(keys.key(name)))
+    };
+    match architecture.factors {
+        FileFactors::None => Ok(Factors::NONE),
+        FileFactors::All => Ok(Factors {
+            embedding: factor("embedding_scale")?.unwrap_or(1.0),
+            residual: factor("residual_scale")?.unwrap_or(1.0),
+            scores: factor("attention.scale")?,
+            logits: 1.0 / required("logit_scale")?,
+        }),
+        FileFactors::Logits => Ok(Factors {
+            logits: required("logit_scale")?,
+            ..Factors::NONE
+        }),
+    }
+}
+
+/// Reads the bounds of scores and logits, which a file of a family with bounds must have.
+fn caps(keys: &MetadataKeys<'_>, architecture: &Architecture) -> Result<SoftCaps, Problem> {
+    if !architecture.soft_caps {
+        return Ok(SoftCaps::NONE);
+    }
+
+    let cap = |name: &str| -> Result<Option<f32>, Problem> {
+        let found = keys.positive(name)?;
+        let found = found.ok_or_else(|| Problem::MissingKey(keys.key(name)))?;
+        Ok(Some(found as f32))
+    };
+    Ok(SoftCaps {
+        scores: cap("attn_logit_softcapping")?,
+        logits: cap("final_logit_softcapping")?,
+    })
 }
 
 fn head_dim(keys: &MetadataKeys<'_>, hidden: u32, heads: u32) -> Result<u32, Problem> {
@@ -141,8 +268,11 @@ fn head_dim(keys: &MetadataKeys<'_>, hidden: u32, heads: u32) -> Result<u32, Pro
     Ok(head_dim)
 }
 
-fn epsilon(keys: &MetadataKeys<'_>) -> Result<f32, Problem> {
-    let name = "attention.layer_norm_rms_epsilon";
+fn epsilon(keys: &MetadataKeys<'_>, architecture: &Architecture) -> Result<f32, Problem> {
+    let name = match architecture.norm {
+        NormKind::Rms => "attention.layer_norm_rms_epsilon",
+        NormKind::Layer => "attention.layer_norm_epsilon",
+    };
     let epsilon = keys
         .positive(name)?
         .ok_or(Problem::MissingKey(keys.key(name)))?;

@@ -2,6 +2,7 @@
 
 use crate::architecture::family::Architecture;
 use crate::config::rope::Rope;
+use crate::layer::attention::QkvBias;
 use crate::problem::Problem;
 
 /// The numbers of a model's files that define its forward pass.
@@ -23,6 +24,8 @@ pub struct Hyperparameters {
     pub kv_heads: u32,
     /// The number of elements per head.
     pub head_dim: u32,
+    /// The biases of the projections of queries, keys and values.
+    pub bias: QkvBias,
     /// The rotary position embedding.
     pub rope: Rope,
     /// The number of latest positions that a layer with a window attends to, including the token's
@@ -30,7 +33,11 @@ pub struct Hyperparameters {
     pub window: Option<u32>,
     /// The layers with a window, if only some layers have one.
     pub local: Option<Local>,
-    /// The epsilon of each RMSNorm.
+    /// The factors of embeddings, residuals, scores and logits.
+    pub factors: Factors,
+    /// The bounds of scores and logits.
+    pub caps: SoftCaps,
+    /// The epsilon of each norm.
     pub epsilon: f32,
     /// The number of positions for which the model was made.
     pub context: u32,
@@ -38,14 +45,55 @@ pub struct Hyperparameters {
     pub vocab: u32,
 }
 
-/// The layout of a model in which only some layers have a window.
+/// The layout of a model with two kinds of layers: only some have a window, or are rotated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Local {
-    /// The period of layers without a window: those whose number, counted from 1, is a multiple of
-    /// it.
+    /// The period of layers without a window or a rotation: those whose number, counted from 1, is a
+    /// multiple of it.
     pub period: u32,
-    /// The rotary position embedding of the layers with a window.
+    /// The rotary position embedding of the other layers.
     pub rope: Rope,
+}
+
+/// The factors of embeddings, residuals, scores and logits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Factors {
+    /// The factor of the embeddings.
+    pub embedding: f64,
+    /// The factor of the outputs of attention and the feed-forward, before they are added to the
+    /// residual stream.
+    pub residual: f64,
+    /// The factor of the scores, or `None` if it follows from the length of a head.
+    pub scores: Option<f64>,
+    /// The factor of the logits.
+    pub logits: f64,
+}
+
+impl Factors {
+    /// No factor.
+    pub const NONE: Factors = Factors {
+        embedding: 1.0,
+        residual: 1.0,
+        scores: None,
+        logits: 1.0,
+    };
+}
+
+/// The bounds of attention scores and logits, which are `cap * tanh(x / cap)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SoftCaps {
+    /// The bound of the scores.
+    pub scores: Option<f32>,
+    /// The bound of the logits.
+    pub logits: Option<f32>,
+}
+
+impl SoftCaps {
+    /// No bound.
+    pub const NONE: SoftCaps = SoftCaps {
+        scores: None,
+        logits: None,
+    };
 }
 
 /// The most heads of queries.

@@ -8,7 +8,7 @@
 //! `mradermacher.*` and similar keys. The names, and the values that mean "absent", come from
 //! `llama-arch.cpp` and `llama-model.cpp` of llama.cpp.
 
-use crate::architecture::family::Windows;
+use crate::architecture::family::{Architecture, FileFactors, LocalRope, Windows};
 use crate::architecture::layers::score_len;
 use crate::config::hyperparameters::Hyperparameters;
 use crate::gguf::file::Directory;
@@ -44,6 +44,10 @@ enum Neutral {
     OfWindows(fn(&Hyperparameters) -> Option<f64>),
     /// The activation function of the family, by its names.
     Activation,
+    /// These numbers, or any number in a family that reads the key.
+    Unless(fn(&Architecture) -> bool, &'static [f64]),
+    /// True, or any value in a family that does not take it for a switch of the rotation.
+    RopeSwitch,
 }
 
 /// A key, or all that begin as it does before a `*`; the first row that fits counts.
@@ -179,7 +183,7 @@ const ARCHITECTURE: &[KnownKeyRow] = &[
     used("rope.scaling.yarn_log_multiplier"),
     used("rope.scaling.yarn_beta_fast"),
     used("rope.scaling.yarn_beta_slow"),
-    harmless("rope.scaling.finetuned"),
+    only("rope.scaling.finetuned", Neutral::RopeSwitch, "models of this family without rotary embedding are not supported"),
     zero_or_one("rope.scaling.alpha", "NTK-aware rope scaling by alpha is not supported; none, linear and yarn are"),
     zero("rope.dimension_sections", "rotary sections for images and video (M-RoPE) are not supported"),
     only("attention.causal", Neutral::Bool(true), "attention to later positions is not supported: such a model does not write text token by token"),
@@ -189,11 +193,11 @@ const ARCHITECTURE: &[KnownKeyRow] = &[
     zero("attention.clamp_kqv", "clamped queries, keys and values are not supported"),
     zero("attention.max_alibi_bias", "position biases (ALiBi) are not supported; rotary embedding is"),
     only("attention.sliding_window", Neutral::Window, "attention to a sliding window is not supported in this family"),
-    only("attention.sliding_window_pattern", Neutral::OfWindows(|c| c.local.is_none().then_some(0.0)), "this family has a window in every layer or in none"),
+    only("attention.sliding_window_pattern", Neutral::OfWindows(|c| (!has_local_windows(c)).then_some(0.0)), "this family has a window in every layer or in none"),
     only("attention.key_length_swa", Neutral::OfWindows(|c| Some(c.head_dim.into())), "heads of another length in layers with a window are not supported"),
     only("attention.value_length_swa", Neutral::OfWindows(|c| Some(c.head_dim.into())), "heads of another length in layers with a window are not supported"),
     only("rope.dimension_count_swa", Neutral::OfWindows(|c| Some(c.rope.dim.into())), "another rotation in layers with a window is not supported"),
-    only("rope.freq_base_swa", Neutral::OfWindows(|c| c.local.is_none().then_some(c.rope.base)), "another rotary base in layers with a window is not supported in this family"),
+    only("rope.freq_base_swa", Neutral::OfWindows(|c| (!has_local_base(c)).then_some(c.rope.base)), "another rotary base in layers with a window is not supported in this family"),
     zero("attention.shared_kv_layers", "layers that share keys and values are not supported"),
     zero("attention.temperature_length", "scores scaled by position are not supported"),
     zero("attention.temperature_scale", "scores scaled by position are not supported"),
@@ -205,12 +209,12 @@ const ARCHITECTURE: &[KnownKeyRow] = &[
     harmless("attention.layer_norm_epsilon"),
     harmless("attention.group_norm_epsilon"),
     zero("attention.group_norm_groups", "GroupNorm is not supported; RMSNorm is"),
-    zero("attn_logit_softcapping", "soft-capped scores are not supported"),
-    zero("final_logit_softcapping", "soft-capped logits are not supported"),
+    only("attn_logit_softcapping", Neutral::Unless(|family| family.soft_caps, &[0.0]), "soft-capped scores are not supported in this family"),
+    only("final_logit_softcapping", Neutral::Unless(|family| family.soft_caps, &[0.0]), "soft-capped logits are not supported in this family"),
     zero("router_logit_softcapping", EXPERTS),
-    zero_or_one("logit_scale", "scaled logits are not supported"),
-    zero_or_one("embedding_scale", "scaled embeddings are not supported"),
-    zero_or_one("residual_scale", "scaled residuals are not supported"),
+    only("logit_scale", Neutral::Unless(|family| family.factors != FileFactors::None, &[0.0, 1.0]), "scaled logits are not supported in this family"),
+    only("embedding_scale", Neutral::Unless(|family| family.factors == FileFactors::All, &[0.0, 1.0]), "scaled embeddings are not supported in this family"),
+    only("residual_scale", Neutral::Unless(|family| family.factors == FileFactors::All, &[0.0, 1.0]), "scaled residuals are not supported in this family"),
     zero("rescale_every_n_layers", "residuals that are scaled in some layers are not supported"),
     zero("embedding_length_per_layer_input", "embeddings of each layer are not supported"),
     only("use_parallel_residual", Neutral::Bool(false), "parallel attention and feed-forward are not supported"),
@@ -288,6 +292,23 @@ pub(crate) fn check_tokenizer(directory: &Directory) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Returns true if some layers of the model have a window and others have none.
+fn has_local_windows(model: &Hyperparameters) -> bool {
+    model.local.is_some() && model.window.is_some()
+}
+
+/// Returns true if layers with a window have their own rotary base, which a key may set.
+fn has_local_base(model: &Hyperparameters) -> bool {
+    let local = matches!(
+        model.architecture.windows,
+        Windows::Local {
+            rope: LocalRope::Base(_),
+            ..
+        }
+    );
+    local && has_local_windows(model)
+}
+
 fn row(table: &'static [KnownKeyRow], key: &str) -> Option<&'static KnownKeyRow> {
     table.iter().find(|row| match row.key.strip_suffix('*') {
         Some(start) => key.starts_with(start),
@@ -344,6 +365,10 @@ impl Neutral {
             }
             (Neutral::Empty, Value::Array(array)) => Some(array.is_empty()),
             (Neutral::ScoreScale, Value::Float(scale)) => {
+                if config.is_some_and(|c| c.architecture.factors == FileFactors::All) {
+                    return Some(true);
+                }
+
                 let own = config.map_or(0.0, |c| 1.0 / f64::from((score_len(c) as f32).sqrt()));
                 Some(*scale == 0.0 || (scale / own - 1.0).abs() < 1e-6)
             }
@@ -365,6 +390,14 @@ impl Neutral {
                 };
                 Some(names.contains(&found.as_str()))
             }
+            (Neutral::Unless(read, neutral), value) => {
+                let read = config.is_some_and(|c| read(c.architecture));
+                value.number().map(|found| read || neutral.contains(&found))
+            }
+            (Neutral::RopeSwitch, Value::Bool(found)) => {
+                let switch = config.is_some_and(|c| c.architecture.factors == FileFactors::All);
+                Some(*found || !switch)
+            }
             _ => None,
         }
     }
@@ -379,6 +412,8 @@ impl Neutral {
             Neutral::ScoreScale => "a floating-point number",
             Neutral::OfWindows(_) => "a number",
             Neutral::Activation => "a string",
+            Neutral::Unless(..) => "a number",
+            Neutral::RopeSwitch => "a bool",
             Neutral::Window => "a whole number",
         }
     }

@@ -6,9 +6,12 @@ pub(crate) mod gguf_keys;
 pub(crate) mod hyperparameters;
 pub(crate) mod json;
 pub(crate) mod known_keys;
+pub(crate) mod local_layers;
 pub mod rope;
 
-pub use crate::architecture::family::{Architecture, Windows};
+pub use crate::architecture::family::{
+    AbsentWindow, Architecture, FamilyBiases, FileFactors, LocalRope, Windows,
+};
 pub use crate::problem::Problem;
 pub use forward::Config;
-pub use hyperparameters::{Hyperparameters, Local};
+pub use hyperparameters::{Factors, Hyperparameters, Local, SoftCaps};

@@ -6,6 +6,7 @@
 //! with a long period. `rope_freqs.weight` has a divisor for each frequency.
 
 use crate::gguf::keys::MetadataKeys;
+use crate::layer::rope_pairing::RopePairing;
 use crate::problem::Problem;
 
 /// The scaling of the rotary frequencies.
@@ -16,6 +17,8 @@ pub enum Scaling {
     /// YaRN (Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models",
     /// 2023, <https://arxiv.org/abs/2309.00071>).
     Yarn(Yarn),
+    /// All frequencies are 0: a layer is not rotated (NoPE).
+    Still,
 }
 
 /// The parameters of YaRN.
@@ -35,8 +38,11 @@ pub struct Yarn {
 /// The rotary position embedding of a model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rope {
-    /// The number of leading elements of a head that are rotated, an even number.
+    /// The number of leading elements of a head that are processed, an even number.
     pub dim: u32,
+    /// The number of leading elements that are rotated, an even number up to `dim`. The frequencies of
+    /// the rest are 0.
+    pub rotated: u32,
     /// The base of the frequencies.
     pub base: f64,
     /// The scaling of the frequencies.
@@ -91,9 +97,35 @@ impl Rope {
     pub const fn plain(head_dim: u32, base: f64) -> Rope {
         Rope {
             dim: head_dim,
+            rotated: head_dim,
             base,
             scaling: Scaling::Linear(1.0),
             magnitude: 1.0,
+        }
+    }
+
+    /// Returns this embedding as one of whole heads, in which the rest of a head has the frequency 0.
+    ///
+    /// This is the same rotation if pairs are neighbors, because a pair is then rotated as a whole or
+    /// not at all. Without a magnitude, a pair with the frequency 0 keeps its exact values.
+    pub(crate) fn of_whole_heads(self, pairing: RopePairing, head_dim: u32) -> Rope {
+        if pairing == RopePairing::Interleaved && self.magnitude == 1.0 {
+            Rope {
+                dim: head_dim,
+                ..self
+            }
+        } else {
+            self
+        }
+    }
+
+    /// Returns the embedding of layers that are not rotated, in a model whose other layers have this
+    /// one.
+    pub(crate) fn still(self) -> Rope {
+        Rope {
+            scaling: Scaling::Still,
+            magnitude: 1.0,
+            ..self
         }
     }
 
@@ -117,6 +149,7 @@ impl Rope {
         let magnitude = attention * scaling.magnitude();
         Ok(Rope {
             dim,
+            rotated: dim,
             base,
             scaling,
             magnitude,
@@ -127,8 +160,11 @@ impl Rope {
     /// factor.
     pub fn revolutions(&self, factors: Option<&[f32]>) -> Vec<f64> {
         let frequency = |i: usize| {
+            if i >= self.rotated as usize / 2 {
+                return 0.0;
+            }
             let factor = factors.map_or(1.0, |factors| f64::from(factors[i]));
-            self.base.powf(-2.0 * i as f64 / f64::from(self.dim)) / factor * self.share(i)
+            self.base.powf(-2.0 * i as f64 / f64::from(self.rotated)) / factor * self.share(i)
         };
         (0..self.dim as usize / 2)
             .map(|i| frequency(i) / std::f64::consts::TAU)
@@ -140,9 +176,10 @@ impl Rope {
         match self.scaling {
             Scaling::Linear(factor) => 1.0 / factor,
             Scaling::Yarn(yarn) => {
-                let kept = yarn.kept(i, self.dim, self.base);
+                let kept = yarn.kept(i, self.rotated, self.base);
                 kept + (1.0 - kept) / yarn.factor
             }
+            Scaling::Still => 0.0,
         }
     }
 }

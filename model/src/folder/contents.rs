@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use half::{bf16, f16};
 use safetensors::Dtype;
 use serde_json::{Map, Value};
 
@@ -20,6 +19,8 @@ use crate::folder::read;
 use crate::folder::shard::Shard;
 use crate::folder::tensor::FolderTensor;
 use crate::format::nf4::Nf4Matrix;
+use crate::format::stored_vector::{StoredVector, VectorChange};
+use crate::format::wide::WideFormat;
 
 pub(crate) const ONE: &str = "model.safetensors";
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
@@ -34,12 +35,14 @@ pub struct Folder {
     tensors: BTreeMap<String, FolderTensor>,
     /// The tensors that have another number format in the files, by their start.
     converted: BTreeMap<usize, Converted>,
+    /// The offset behind all files and converted tensors.
+    end: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 enum Converted {
     /// That is read in F32.
-    Vector { from: Range<usize>, dtype: Dtype },
+    Vector(StoredVector),
     /// That is unpacked.
     Matrix(FourBit),
 }
@@ -68,14 +71,38 @@ impl Folder {
             shards,
             tensors: BTreeMap::new(),
             converted: BTreeMap::new(),
+            end: start,
         };
         let fault = |fault| Error::Folder {
             path: path.to_owned(),
             fault: Box::new(fault),
         };
         let end = folder.collect(start).map_err(fault)?;
-        folder.unpack(end)?;
+        folder.end = folder.unpack(end)?;
         Ok(folder)
+    }
+
+    /// Changes the values of vectors when they are read.
+    pub(crate) fn change(&mut self, change: impl Fn(&str) -> VectorChange) {
+        let mut end = self.end;
+        for (name, tensor) in &mut self.tensors {
+            let change = change(name);
+            let format = match (tensor.shape.len(), wide(tensor.dtype)) {
+                (1, Some(format)) if change != VectorChange::NONE => format,
+                _ => continue,
+            };
+            let from = tensor.range.clone();
+            let vector = StoredVector {
+                from,
+                format,
+                change,
+            };
+            let range = end..end + vector.len();
+            self.converted.insert(end, Converted::Vector(vector));
+            end = range.end;
+            tensor.in_f32 = Some(range);
+        }
+        self.end = end;
     }
 
     /// Lists the tensors of all files; vectors in F32 begin at `end`. Gives where they end.
@@ -95,18 +122,17 @@ impl Folder {
                 let range = first..first + tensor.bytes as usize;
                 let in_f32 = match (tensor.shape.len(), tensor.dtype) {
                     (1, Dtype::F32) => Some(range.clone()),
-                    (1, dtype @ (Dtype::F16 | Dtype::BF16)) => {
-                        self.converted.insert(
-                            end,
-                            Converted::Vector {
-                                from: range.clone(),
-                                dtype,
-                            },
-                        );
+                    (1, dtype) => wide(dtype).map(|format| {
+                        let vector = StoredVector {
+                            from: range.clone(),
+                            format,
+                            change: VectorChange::NONE,
+                        };
                         let start = end;
-                        end += 2 * range.len();
-                        Some(start..end)
-                    }
+                        end += vector.len();
+                        self.converted.insert(start, Converted::Vector(vector));
+                        start..end
+                    }),
                     _ => None,
                 };
                 let own = FolderTensor {
@@ -122,8 +148,9 @@ impl Folder {
         Ok(end)
     }
 
-    /// Lists NF4 matrices under the format that they represent, from offset `end`.
-    fn unpack(&mut self, mut end: usize) -> Result<(), Error> {
+    /// Lists NF4 matrices under the format that they represent, from offset `end`. Returns the offset
+    /// where they end.
+    fn unpack(&mut self, mut end: usize) -> Result<usize, Error> {
         let mut tensors = std::mem::take(&mut self.tensors);
         for (name, matrix) in four_bit::take(&mut tensors, &self.path, &|range| self.bytes(range))?
         {
@@ -134,7 +161,7 @@ impl Folder {
         }
 
         self.tensors = tensors;
-        Ok(())
+        Ok(end)
     }
 
     fn bytes(&self, range: &Range<usize>) -> Result<Vec<u8>, Error> {
@@ -166,8 +193,10 @@ impl Folder {
     /// Fills `bytes` with the bytes of a tensor from offset `start`.
     pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
         match self.converted.range(..=start).next_back() {
-            Some((first, Converted::Vector { from, dtype })) => {
-                self.convert(from, *dtype, start - first, bytes)
+            Some((first, Converted::Vector(vector))) => {
+                vector.read(start - first, bytes, |start, bytes| {
+                    self.read_file(start, bytes)
+                })
             }
             Some((first, Converted::Matrix(matrix))) => {
                 matrix.read(start - first, bytes, &|range| self.bytes(range))
@@ -180,30 +209,6 @@ impl Folder {
         let last = self.shards.partition_point(|(first, _)| *first <= start) - 1;
         let (first, shard) = &self.shards[last];
         shard.file.read((start - first) as u64, bytes)
-    }
-
-    /// Reads a part of a vector in F32.
-    fn convert(
-        &self,
-        from: &Range<usize>,
-        dtype: Dtype,
-        at: usize,
-        bytes: &mut [u8],
-    ) -> Result<(), Error> {
-        let numbers = at / 4..(at + bytes.len()).div_ceil(4);
-        let mut narrow = vec![0; 2 * numbers.len()];
-        self.read_file(from.start + 2 * numbers.start, &mut narrow)?;
-        let wide = narrow.chunks_exact(2).flat_map(|b| {
-            let bits = [b[0], b[1]];
-            match dtype {
-                Dtype::F16 => f16::from_le_bytes(bits).to_f32(),
-                _ => bf16::from_le_bytes(bits).to_f32(),
-            }
-            .to_le_bytes()
-        });
-        let wide: Vec<u8> = wide.skip(at % 4).take(bytes.len()).collect();
-        bytes.copy_from_slice(&wide);
-        Ok(())
     }
 
     /// Whether all files are still those that were opened.
@@ -220,6 +225,16 @@ impl Folder {
         self.shards
             .iter()
             .map(move |(start, shard)| (shard.name.as_str(), range(*start, shard)))
+    }
+}
+
+/// Returns the format of unquantized values.
+fn wide(dtype: Dtype) -> Option<WideFormat> {
+    match dtype {
+        Dtype::F32 => Some(WideFormat::F32),
+        Dtype::F16 => Some(WideFormat::F16),
+        Dtype::BF16 => Some(WideFormat::Bf16),
+        _ => None,
     }
 }
 

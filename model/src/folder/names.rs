@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use safetensors::Dtype;
 
+use crate::architecture::family::Architecture;
 use crate::architecture::outline::{TensorSource, Weight, Weights};
 use crate::folder::contents::Folder;
 use crate::folder::tensor::FolderTensor;
@@ -12,16 +13,18 @@ use crate::format::weight_format::WeightFormat;
 use crate::problem::Problem;
 
 /// Names outside the layers: in GGUF files, and in folders.
-const TOP: [(&str, &str); 3] = [
-    ("token_embd.weight", "model.embed_tokens.weight"),
-    ("output_norm.weight", "model.norm.weight"),
-    ("output.weight", HEAD),
+const TOP: [(&str, &str); 2] = [
+    ("token_embd.weight", "embed_tokens.weight"),
+    (LAST_NORM, "norm.weight"),
 ];
 
-const HEAD: &str = "lm_head.weight";
+/// The names of the head and of the last norm in GGUF files.
+const HEAD: &str = "output.weight";
+const LAST_NORM: &str = "output_norm.weight";
 
 /// Names of modules in a layer: in GGUF files behind `blk.N.`, and in folders behind
-/// `model.layers.N.`.
+/// `model.layers.N.`. Families may have others, see
+/// [`folder_modules`](field@Architecture::folder_modules).
 const MODULES: [(&str, &str); 11] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
@@ -40,28 +43,94 @@ const MODULES: [(&str, &str); 11] = [
 /// the configuration.
 const FREQUENCIES: &str = ".self_attn.rotary_emb.inv_freq";
 
+/// The names of a model's text part: the prefix of all its tensors but the head, the name of the
+/// head, and the prefixes of the parts for images, which are not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TextPart {
+    prefix: &'static str,
+    head: &'static str,
+    others: &'static [&'static str],
+}
+
+/// A model of text.
+const TEXT: TextPart = TextPart {
+    prefix: "model.",
+    head: "lm_head.weight",
+    others: &[],
+};
+
+/// Models of text and images, as written by transformers up to 4.51 and from 4.52 on.
+const WITH_IMAGES: [TextPart; 2] = [
+    TextPart {
+        prefix: "language_model.model.",
+        head: "language_model.lm_head.weight",
+        others: &["vision_tower.", "multi_modal_projector."],
+    },
+    TextPart {
+        prefix: "model.language_model.",
+        head: "lm_head.weight",
+        others: &["model.vision_tower.", "model.multi_modal_projector."],
+    },
+];
+
+impl TextPart {
+    /// Returns the names of the text part in a folder.
+    pub(crate) fn of(folder: &Folder) -> TextPart {
+        let embed = |part: &TextPart| format!("{}embed_tokens.weight", part.prefix);
+        let parts = WITH_IMAGES.into_iter();
+        let mut parts = parts.filter(|part| folder.tensor(&embed(part)).is_some());
+        parts.next().unwrap_or(TEXT)
+    }
+}
+
+/// The names of the tensors of a family.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FolderNames {
+    pub(crate) architecture: &'static Architecture,
+    pub(crate) part: TextPart,
+}
+
 /// A folder, of a model whose embedding may be its head.
 pub(crate) struct NamedFolder<'a> {
     pub(crate) folder: &'a Folder,
+    pub(crate) names: FolderNames,
     /// Whether the embedding serves as head.
     pub(crate) tied: bool,
 }
 
-/// The name of a tensor in a folder, by its name in a GGUF file.
-fn name(gguf: &str) -> Option<String> {
-    if let Some((_, name)) = TOP.iter().find(|(known, _)| *known == gguf) {
-        return Some((*name).to_owned());
+impl FolderNames {
+    /// Returns the name of a tensor in a folder, by its name in a GGUF file.
+    fn name(&self, gguf: &str) -> Option<String> {
+        let prefix = self.part.prefix;
+        if gguf == HEAD {
+            return Some(self.part.head.to_owned());
+        }
+        if let Some((_, name)) = TOP.iter().find(|(known, _)| *known == gguf) {
+            return Some(format!("{prefix}{name}"));
+        }
+        let (layer, tensor) = gguf.strip_prefix("blk.")?.split_once('.')?;
+        let (module, kind) = tensor.rsplit_once('.')?;
+        let own = self.architecture.folder_modules.iter();
+        let (_, module) = own.chain(&MODULES).find(|(known, _)| *known == module)?;
+        Some(format!("{prefix}layers.{layer}.{module}.{kind}"))
     }
-    let (layer, tensor) = gguf.strip_prefix("blk.")?.split_once('.')?;
-    let (module, kind) = tensor.rsplit_once('.')?;
-    let (_, module) = MODULES.iter().find(|(known, _)| *known == module)?;
-    Some(format!("model.layers.{layer}.{module}.{kind}"))
+
+    /// Returns true if a tensor is the weights of the last norm.
+    pub(crate) fn is_last_norm(&self, tensor: &str) -> bool {
+        self.name(LAST_NORM).as_deref() == Some(tensor)
+    }
+
+    /// Returns true if a tensor is the weights of a norm of the text part.
+    pub(crate) fn is_norm(&self, tensor: &str) -> bool {
+        let text = tensor.strip_prefix(self.part.prefix);
+        text.is_some_and(|name| name.ends_with("norm.weight"))
+    }
 }
 
 impl NamedFolder<'_> {
     /// A tensor by name and shape, the contiguous dimension last.
     fn find(&self, gguf: &str, expected: Vec<u64>) -> Result<(String, &FolderTensor), Problem> {
-        let name = name(gguf).unwrap_or_else(|| gguf.to_owned());
+        let name = self.names.name(gguf).unwrap_or_else(|| gguf.to_owned());
         let Some(tensor) = self.folder.tensor(&name) else {
             return Err(Problem::MissingTensor { name, expected });
         };
@@ -91,18 +160,17 @@ impl NamedFolder<'_> {
     }
 
     /// Refuses a tensor that the forward pass does not read: it is a feature that it does not have.
-    pub(crate) fn check_strays(
-        &self,
-        weights: &Weights<Weight>,
-        architecture: &'static str,
-    ) -> Result<(), Problem> {
+    pub(crate) fn check_strays(&self, weights: &Weights<Weight>) -> Result<(), Problem> {
+        let part = self.names.part;
         let known: BTreeSet<&str> = weights.iter().map(|weight| weight.name.as_str()).collect();
-        let stray = |name: &&str| !known.contains(name) && !name.ends_with(FREQUENCIES);
+        let of_images = |name: &str| part.others.iter().any(|other| name.starts_with(other));
+        let stray =
+            |name: &&str| !known.contains(name) && !name.ends_with(FREQUENCIES) && !of_images(name);
         match self.folder.names().find(stray) {
-            Some(HEAD) if self.tied => Err(Problem::TiedHead),
+            Some(name) if name == part.head && self.tied => Err(Problem::TiedHead),
             Some(name) => Err(Problem::StrayTensor {
                 name: name.to_owned(),
-                architecture,
+                architecture: self.names.architecture.name,
             }),
             None => Ok(()),
         }
@@ -111,7 +179,7 @@ impl NamedFolder<'_> {
 
 impl TensorSource for NamedFolder<'_> {
     fn has(&self, name: &str) -> bool {
-        name == "output.weight" && !self.tied
+        name == HEAD && !self.tied
     }
 
     fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem> {
@@ -153,7 +221,12 @@ impl TensorSource for NamedFolder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::architecture::outline::Outline;
     use crate::architecture::roles::ROLES;
+    use crate::architecture::shape::{QUANTIZATIONS, SHAPES, Shape};
+    use crate::config::hyperparameters::Hyperparameters;
+    use crate::config::json::families::FAMILIES;
+    use crate::layer::attention::QkvBias;
 
     #[test]
     fn tensors_have_the_names_of_transformers() {
@@ -174,29 +247,60 @@ mod tests {
             ),
             ("rope_freqs.weight", None),
         ];
+        let names = FolderNames {
+            architecture: Architecture::LLAMA_IN_HALVES,
+            part: TEXT,
+        };
         for (gguf, wanted) in cases {
-            assert_eq!(name(gguf).as_deref(), wanted, "{gguf}");
+            assert_eq!(names.name(gguf).as_deref(), wanted, "{gguf}");
         }
     }
 
-    /// The norms after attention and the feed-forward are of families that no folder is read of.
+    /// Each tensor of each family has a name of its own in folders.
+    #[test]
+    fn every_tensor_of_a_family_has_a_name() {
+        for family in FAMILIES {
+            let names = FolderNames {
+                architecture: family.architecture,
+                part: TEXT,
+            };
+            let hidden = Shape {
+                name: "small",
+                hyperparameters: Hyperparameters {
+                    architecture: family.architecture,
+                    bias: QkvBias::Each,
+                    ..SHAPES[0].hyperparameters.clone()
+                },
+                tied: false,
+            };
+            let f32s = *QUANTIZATIONS.last().unwrap();
+            let outline = Outline::of(&hidden, f32s).unwrap();
+            let mut found = BTreeSet::new();
+            for weight in outline.weights.iter() {
+                let name = names.name(&weight.name);
+                let name = name.unwrap_or_else(|| panic!("{}: {}", family.model_type, weight.name));
+                // A fused tensor has its name once for each of its matrices.
+                assert!(
+                    found.insert(name) || weight.fused.is_some(),
+                    "{}",
+                    weight.name
+                );
+            }
+        }
+    }
+
     #[test]
     fn every_module_is_of_a_role() {
-        let of = |role: &str| name(&format!("blk.0.{role}")).is_some();
-        let unnamed: Vec<&str> = ROLES
+        let own = FAMILIES
             .iter()
-            .map(|role| role.tensor)
-            .filter(|role| !of(role))
-            .collect();
-        assert_eq!(
-            unnamed,
-            ["post_attention_norm.weight", "post_ffw_norm.weight"]
-        );
-        for (module, _) in MODULES {
-            assert!(
-                ROLES.iter().any(|role| role.tensor.starts_with(module)),
-                "{module}"
-            );
+            .flat_map(|family| family.architecture.folder_modules);
+        for (module, _) in MODULES.iter().chain(own) {
+            let fused = FAMILIES.iter().flat_map(|family| family.architecture.fused);
+            let mut tensors = ROLES
+                .iter()
+                .map(|role| role.tensor)
+                .chain(fused.map(|(tensor, _)| *tensor));
+            assert!(tensors.any(|tensor| tensor.starts_with(module)), "{module}");
         }
     }
 }

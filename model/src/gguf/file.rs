@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::file::StableFile;
+use crate::format::stored_vector::{StoredVector, VectorChange};
 use crate::format::tensor_type::{TENSOR_TYPES, TensorType};
+use crate::format::wide::WideFormat;
 use crate::gguf::fault::Fault;
 use crate::gguf::kind;
 use crate::gguf::reader::ByteReader;
@@ -27,6 +29,8 @@ pub struct Gguf {
     /// The metadata and the tensor descriptions.
     pub directory: Directory,
     file: StableFile,
+    /// The vector that is read with other values, see [`scale`](Gguf::scale).
+    scaled: Option<StoredVector>,
 }
 
 /// The part of a file before the tensor data.
@@ -94,6 +98,7 @@ impl Gguf {
             path: path.to_owned(),
             directory,
             file,
+            scaled: None,
         })
     }
 
@@ -112,9 +117,30 @@ impl Gguf {
         self.file.len() as usize
     }
 
-    /// Fills `bytes` with the bytes of the file from offset `start`.
+    /// Multiplies the values of a vector by a factor when they are read. Returns its new range, which
+    /// begins behind the file, so that the bytes of the file stay readable.
+    pub(crate) fn scale(&mut self, vector: Range<usize>, factor: f64) -> Range<usize> {
+        let vector = StoredVector {
+            from: vector,
+            format: WideFormat::F32,
+            change: VectorChange {
+                times: factor,
+                ..VectorChange::NONE
+            },
+        };
+        let start = self.len();
+        let range = start..start + vector.len();
+        self.scaled = Some(vector);
+        range
+    }
+
+    /// Fills `bytes` with the bytes of the file from offset `start`, or of a vector behind it.
     pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
-        self.file.read(start as u64, bytes)
+        let file = |start: usize, bytes: &mut [u8]| self.file.read(start as u64, bytes);
+        match &self.scaled {
+            Some(vector) if start >= self.len() => vector.read(start - self.len(), bytes, file),
+            _ => file(start, bytes),
+        }
     }
 
     /// Checks that the file has not been modified since it was opened, so that all data read from

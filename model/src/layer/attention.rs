@@ -12,13 +12,34 @@ pub enum QkvBias {
     Each,
 }
 
-/// The norms of single heads before they are rotated.
+/// The norms of queries and keys before they are rotated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeadNorms {
     /// The heads are not normed.
     None,
     /// Each head of queries and keys passes an RMSNorm.
     QueriesAndKeys,
+    /// All queries of a token together pass an RMSNorm, and so do all its keys.
+    Projections,
+}
+
+/// The factor of attention scores.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum ScoreScale {
+    /// One divided by the square root of this length.
+    RootOf(u32),
+    /// A factor of the file.
+    Factor(f32),
+}
+
+impl ScoreScale {
+    /// Returns `x` times the factor.
+    fn times(self, x: f32) -> f32 {
+        match self {
+            ScoreScale::RootOf(len) => x / (len as f32).sqrt(),
+            ScoreScale::Factor(factor) => x * factor,
+        }
+    }
 }
 
 /// Softmax attention to the keys and values of earlier positions. Several query heads may share a
@@ -42,8 +63,10 @@ pub struct Attention {
     /// The number of latest positions that a token attends to, including its own, or `None` if it
     /// attends to all of them.
     pub window: Option<u32>,
-    /// The length by whose root the scores are divided, which is `head_dim` in most models.
-    pub score_len: u32,
+    /// The factor of the scores. In most models it is the root of `head_dim`.
+    pub score_scale: ScoreScale,
+    /// The bound of the scores, which are `cap * tanh(score / cap)`, or `None` without a bound.
+    pub score_cap: Option<f32>,
 }
 
 impl Attention {
@@ -61,6 +84,15 @@ impl Attention {
     /// Returns the number of rows of the query, key and value matrices together.
     pub fn qkv_len(&self) -> u32 {
         self.q_len() + 2 * self.kv_len()
+    }
+
+    /// Returns the number of elements that a norm of queries or keys processes together, of `len`
+    /// elements in all heads.
+    pub fn normed_at_once(&self, len: u32) -> u32 {
+        match self.head_norms {
+            HeadNorms::None | HeadNorms::QueriesAndKeys => self.head_dim,
+            HeadNorms::Projections => len,
+        }
     }
 
     /// Returns the number of query heads that share a KV head.
@@ -95,7 +127,7 @@ impl Attention {
         } else {
             1.0
         };
-        (magnitude * magnitude) as f32 / (self.score_len as f32).sqrt()
+        self.score_scale.times((magnitude * magnitude) as f32)
     }
 
     /// Returns the factor by which `rope` multiplies cosine and sine, if the scores do not include

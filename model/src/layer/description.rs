@@ -6,24 +6,41 @@ use crate::layer::feed_forward::Dense;
 /// One decoder layer.
 ///
 /// With `x` the residual stream, every forward pass computes `x += mixer(x)` and then `x +=
-/// feed_forward(x)`, each with the norms of [`norms`](field@Layer::norms).
+/// feed_forward(x)`, each with the norms of [`norms`](field@Layer::norms). If the two share a norm,
+/// `feed_forward` reads the same `x` as `mixer`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
     /// The positions of the norms around the mixer and the feed-forward.
     pub norms: NormPositions,
+    /// The kind of these norms.
+    pub norm: NormKind,
     /// The part that reads earlier positions.
     pub mixer: Mixer,
     /// The part that computes each position separately.
     pub feed_forward: FeedForward,
 }
 
-/// The positions of the RMSNorms around the mixer and the feed-forward.
+/// The positions of the norms around the mixer and the feed-forward.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NormPositions {
     /// The input of each is normed.
     Before,
     /// The input of each is normed, and also its output before it is added to the residual stream.
     BeforeAndAfter,
+    /// The output of each is normed before it is added to the residual stream, and the input is not.
+    After,
+    /// Both read the same input, which is normed once.
+    Shared,
+}
+
+/// The kind of a norm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NormKind {
+    /// RMSNorm (Zhang and Sennrich, 2019, <https://arxiv.org/abs/1910.07467>).
+    Rms,
+    /// LayerNorm (Ba et al., 2016, <https://arxiv.org/abs/1607.06450>) without a bias. It subtracts
+    /// the mean first.
+    Layer,
 }
 
 /// The part of a layer that reads earlier positions.
@@ -43,7 +60,26 @@ pub enum FeedForward {
 impl Layer {
     /// Returns true if the outputs of the mixer and of the feed-forward are normed.
     pub fn has_norms_after(&self) -> bool {
-        self.norms == NormPositions::BeforeAndAfter
+        match self.norms {
+            NormPositions::BeforeAndAfter | NormPositions::After => true,
+            NormPositions::Before | NormPositions::Shared => false,
+        }
+    }
+
+    /// Returns true if the input of the mixer is normed.
+    pub fn has_mixer_norm(&self) -> bool {
+        match self.norms {
+            NormPositions::Before | NormPositions::BeforeAndAfter | NormPositions::Shared => true,
+            NormPositions::After => false,
+        }
+    }
+
+    /// Returns true if the input of the feed-forward is normed separately.
+    pub fn has_feed_forward_norm(&self) -> bool {
+        match self.norms {
+            NormPositions::Before | NormPositions::BeforeAndAfter => true,
+            NormPositions::After | NormPositions::Shared => false,
+        }
     }
 
     /// Returns the bytes that the layer keeps for each position, in f16.

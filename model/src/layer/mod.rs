@@ -10,7 +10,7 @@ pub(crate) mod description;
 pub(crate) mod feed_forward;
 pub(crate) mod rope_pairing;
 
-pub use attention::{Attention, HeadNorms, QkvBias};
-pub use description::{FeedForward, Layer, Mixer, NormPositions};
+pub use attention::{Attention, HeadNorms, QkvBias, ScoreScale};
+pub use description::{FeedForward, Layer, Mixer, NormKind, NormPositions};
 pub use feed_forward::{Dense, GateActivation};
 pub use rope_pairing::RopePairing;

@@ -15,7 +15,6 @@ pub(crate) mod files;
 pub(crate) mod lora_gguf;
 pub(crate) mod side_files;
 pub(crate) mod sum;
-pub(crate) mod wide;
 
 pub use fault::MergeFault;
 pub use files::{Merge, WeightFile};

@@ -5,8 +5,8 @@ use std::thread;
 use crate::Error;
 use crate::adapter::data::LoraFactors;
 use crate::architecture::outline::Weight;
+use crate::format::wide::WideFormat;
 use crate::merge::fault::MergeFault;
-use crate::merge::wide::WideFormat;
 
 /// Statistics of a merge, as sums of squares.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -1,11 +1,13 @@
 //! Metadata and tensor shapes against each other.
 
 use warpwright_model::Model;
-use warpwright_model::config::{Architecture, Hyperparameters};
+use warpwright_model::config::{Architecture, FamilyBiases, Hyperparameters};
+use warpwright_model::layer::{HeadNorms, NormPositions};
 use warpwright_model::rope::{Rope, RopeFactors};
 use warpwright_model::shape::SHAPES;
 
 use crate::families::MODELS;
+use crate::folders;
 use crate::write::{File, Val, f32s};
 
 /// A llama so small that its file is written in a moment: 2 layers, 2 heads of 8, hidden 16.
@@ -150,7 +152,8 @@ fn refuses_what_does_not_fit() {
         ),
         (
             llama().pair("general.architecture", text("gpt2")),
-            "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3, gemma3, phi3",
+            "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3, gemma3, phi3, granite, smollm3, exaone4, olmo2, gemma2, glm4, \
+             cohere2",
         ),
         (
             llama().without("llama.block_count"),
@@ -250,14 +253,19 @@ fn refuses_what_does_not_fit() {
     }
 }
 
-/// So each has a model that transformers has run: see `families.rs`.
+/// So each has a model that transformers has run: see `families.rs` and `folders.rs`.
 #[test]
 fn accepts_every_architecture() {
     for arch in Architecture::ALL {
         let model = MODELS.iter().find(|model| model.family == arch.name);
-        let file = model
-            .unwrap_or_else(|| panic!("no random model of {}", arch.name))
-            .file();
+        let of_folder = folders::MODELS
+            .iter()
+            .find(|model| model.gguf_family() == Some(arch.name));
+        let file = match (model, of_folder) {
+            (Some(model), _) => model.file(),
+            (None, Some(model)) => model.gguf().unwrap(),
+            (None, None) => panic!("no random model of {}", arch.name),
+        };
         let model = Model::open(&file.save(&format!("accepted-{}.gguf", arch.name))).unwrap();
         assert_eq!(model.outline.config.architecture, arch);
         let b = &model.outline.weights.blocks[0];
@@ -265,12 +273,15 @@ fn accepts_every_architecture() {
             b.q_bias.is_some(),
             b.q_norm.is_some(),
             b.attn_post_norm.is_some(),
-            b.q.fused.is_some(),
+            b.q.fused.is_some() || b.gate.fused.is_some(),
         ];
         let wanted = [
-            arch.biases,
-            arch.head_norms,
-            arch.norms_after,
+            arch.biases != FamilyBiases::None,
+            arch.head_norms != HeadNorms::None,
+            matches!(
+                arch.norms,
+                NormPositions::After | NormPositions::BeforeAndAfter
+            ),
             !arch.fused.is_empty(),
         ];
         assert_eq!(found, wanted, "{}", arch.name);

@@ -354,8 +354,8 @@ fn refuses_what_it_does_not_know() {
     let llama = || Tiny::new("llama");
     let cases = [
         (
-            llama().with("model_type", json!("gemma3_text")),
-            "M/config.json: key \"model_type\" is \"gemma3_text\"; supported as a folder: llama, qwen2, qwen3",
+            llama().with("model_type", json!("gemma")),
+            "M/config.json: key \"model_type\" is \"gemma\"; supported as a folder: llama, qwen2, qwen3, mistral, gemma3_text, gemma2, phi3, granite, granitemoehybrid, smollm3, exaone4, olmo2, olmo3, glm4, cohere2",
         ),
         (
             llama().without("model_type"),
@@ -407,7 +407,7 @@ fn refuses_what_it_does_not_know() {
         ),
         (
             llama().with("rope_scaling", json!({"type": "dynamic", "factor": 2.0})),
-            "M/config.json: key \"rope_scaling.rope_type\" is \"dynamic\"; supported: default, linear, llama3, yarn",
+            "M/config.json: key \"rope_scaling.rope_type\" is \"dynamic\"; supported: default, linear, llama3, yarn, longrope",
         ),
         (
             llama().with("rope_scaling", json!({"type": "linear"})),

@@ -81,7 +81,7 @@ fn says_what_it_refuses() {
         (
             "llama.logit_scale",
             Val::F32(0.5),
-            "key \"llama.logit_scale\" is 0.5: scaled logits are not supported".into(),
+            "key \"llama.logit_scale\" is 0.5: scaled logits are not supported in this family".into(),
         ),
         (
             "llama.attention.causal",
@@ -124,7 +124,7 @@ fn windows_are_read_or_refused() {
         ("gemma3", "attention.sliding_window_pattern", text("6"), Some("is a string, \"6\"; expected a whole number from 1 to 16777216".into())),
         ("gemma3", "attention.key_length_swa", Val::U32(32), Some("is 32: heads of another length in layers with a window are not supported".into())),
         ("gemma3", "rope.dimension_count_swa", Val::U32(32), Some("is 32: another rotation in layers with a window is not supported".into())),
-        ("gemma3", "final_logit_softcapping", Val::F32(30.0), Some("is 30: soft-capped logits are not supported".into())),
+        ("gemma3", "final_logit_softcapping", Val::F32(30.0), Some("is 30: soft-capped logits are not supported in this family".into())),
         ("gemma3", "hidden_activation", text("silu"), Some("is \"silu\": another activation than the family's own is not supported".into())),
         ("gemma3", "rope.scaling.type", text("yarn"), Some(format!("is yarn; expected none or linear {two}"))),
         ("gemma3", "rope.scaling.attn_factor", Val::F32(1.5), Some(format!("is 1.5; expected 1 {two}"))),

@@ -3,6 +3,7 @@
 mod chat;
 mod config;
 mod folder;
+mod folder_families;
 mod four_bit;
 mod gguf;
 mod info;
@@ -21,6 +22,9 @@ use std::path::{Path, PathBuf};
 #[allow(dead_code)] // The tests of the engine use the rest.
 #[path = "../../../tests/support/families.rs"]
 mod families;
+#[allow(dead_code)] // The tests of the engine use the rest.
+#[path = "../../../tests/support/folders.rs"]
+mod folders;
 #[allow(dead_code)] // The tests of the engine use the rest.
 #[path = "../../../tests/support/hugging_face.rs"]
 mod hugging_face;

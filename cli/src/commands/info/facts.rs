@@ -255,9 +255,10 @@ impl RopeFacts {
             Scaling::Linear(1.0) => ("none", 1.0, None),
             Scaling::Linear(factor) => ("linear", factor, None),
             Scaling::Yarn(yarn) => ("yarn", yarn.factor, Some(yarn.original_context)),
+            Scaling::Still => ("no rotation", 1.0, None),
         };
         RopeFacts {
-            dim: rope.dim,
+            dim: rope.rotated,
             base: rope.base,
             scaling,
             factor,

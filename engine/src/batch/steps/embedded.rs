@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 
 use warpwright_driver::launch::Host;
 use warpwright_driver::memory::{Buffer, View};
+use warpwright_kernels::RmsNorm;
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::shared::cache;
 use warpwright_kernels::shared::state::StepState;
@@ -21,7 +22,7 @@ use crate::batch::options::MAX_SEQUENCES;
 use crate::batch::sequences::pages_of;
 use crate::chunked::kernels;
 use crate::signed;
-use crate::simple::kernels as simple;
+use crate::simple::norm;
 
 /// The number of rows that are normed and copied to the host together.
 const ROWS: u32 = 256;
@@ -233,7 +234,12 @@ impl Batch {
         let c = &device.config;
         let context = device.stream.context();
         if self.norm.is_none() {
-            self.norm = Some(signed::load(context, simple::norm(c))?);
+            self.norm = Some(signed::load(
+                context,
+                RmsNorm {
+                    threads: norm::threads(c),
+                },
+            )?);
         }
         let kernel = self.norm.as_ref().expect("it was loaded if it was missing");
         let normed = Buffer::uninit(context, (count * c.hidden) as usize)?.labelled("embedded");

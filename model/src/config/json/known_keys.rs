@@ -5,7 +5,8 @@ use serde_json::Value;
 use crate::folder::json::{NamedObject, shown};
 use crate::problem::Problem;
 
-enum ConfigKeyFate {
+#[derive(Debug)]
+pub(crate) enum ConfigKeyFate {
     /// Something reads it.
     Used,
     /// It changes neither logits nor tokens.
@@ -19,17 +20,42 @@ enum ConfigKeyFate {
 use ConfigKeyFate::{Harmless, Only, Refused, Used};
 
 /// A key, its fate, and why other values are refused.
-type Row = (&'static str, ConfigKeyFate, &'static str);
+pub(crate) type ConfigKeyRow = (&'static str, ConfigKeyFate, &'static str);
 
 const OWN_CODE: &str = "models with code of their own are not supported";
 const HEADS: &str = "only models that write text are supported";
 
-fn off(value: &Value) -> bool {
+/// Returns true for `true`.
+pub(crate) fn on(value: &Value) -> bool {
+    *value == Value::Bool(true)
+}
+
+/// Returns true for `false`.
+pub(crate) fn off(value: &Value) -> bool {
     *value == Value::Bool(false)
 }
 
-fn one(value: &Value) -> bool {
+/// Returns true for the number 1.
+pub(crate) fn one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
+}
+
+/// Returns true for the activation of Gemma.
+pub(crate) fn gelu_tanh(value: &Value) -> bool {
+    value == "gelu_pytorch_tanh"
+}
+
+/// Returns true for no experts.
+pub(crate) fn no_experts(value: &Value) -> bool {
+    zero(value)
+}
+
+/// Returns true for a list of layers that all have attention to all positions.
+pub(crate) fn full_attention(value: &Value) -> bool {
+    let full = |layer: &Value| layer == "attention" || layer == "full_attention";
+    value
+        .as_array()
+        .is_some_and(|layers| layers.iter().all(full))
 }
 
 fn zero(value: &Value) -> bool {
@@ -54,7 +80,7 @@ fn full(value: &Value) -> bool {
 /// The keys of `LlamaConfig`, `Qwen2Config`, `Qwen3Config` and their parent `PretrainedConfig` in
 /// transformers, and keys that other programs add.
 #[rustfmt::skip] // one key a line
-const ROWS: &[Row] = &[
+const ROWS: &[ConfigKeyRow] = &[
     ("model_type", Used, ""),
     ("architectures", Used, ""),
     ("hidden_size", Used, ""),
@@ -164,16 +190,22 @@ const ROWS: &[Row] = &[
     ("tf_legacy_loss", Harmless, ""),
 ];
 
-/// Checks every key. A value of `null` counts as absent.
-pub(crate) fn check(config: NamedObject<'_>, family: &'static str) -> Result<(), Problem> {
+/// Checks every key. A value of `null` counts as absent. The rows of the family come before the
+/// rows that all families share.
+pub(crate) fn check(
+    config: NamedObject<'_>,
+    of_family: &'static [ConfigKeyRow],
+    family: &'static str,
+) -> Result<(), Problem> {
     for (key, value) in config.values {
         if value.is_null() {
             continue;
         }
-        match ROWS.iter().find(|(known, ..)| known == key) {
+        let mut rows = of_family.iter().chain(ROWS);
+        match rows.find(|(known, ..)| known == key) {
             None => {
                 return Err(Problem::UnknownKey {
-                    key: key.clone(),
+                    key: config.key(key),
                     found: shown(value),
                     architecture: family,
                 });
@@ -182,7 +214,7 @@ pub(crate) fn check(config: NamedObject<'_>, family: &'static str) -> Result<(),
             Some((_, Only(holds), _)) if holds(value) => {}
             Some((_, Only(_) | Refused, why)) => {
                 return Err(Problem::RefusedKey {
-                    key: key.clone(),
+                    key: config.key(key),
                     found: shown(value),
                     why,
                 });

@@ -1,25 +1,22 @@
 //! A model's hyperparameters, from `config.json`.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::architecture::family::Architecture;
+use crate::architecture::family::{Architecture, FamilyBiases, FileFactors};
 use crate::config::forward::Config;
-use crate::config::hyperparameters::Hyperparameters;
+use crate::config::hyperparameters::{Factors, Hyperparameters, SoftCaps};
+use crate::config::json::families::{FAMILIES, FolderFamily, TextConfig, with_defaults};
+use crate::config::json::layer_kinds::{self, LayerKinds, StoredRope};
 use crate::config::json::{known_keys as known, quantization, rope};
 use crate::config::rope::RopeFactors;
 use crate::folder::json::{NamedObject, shown};
 use crate::gguf::keys::MAX_SIZE;
+use crate::layer::attention::QkvBias;
 use crate::problem::Problem;
-
-/// A family: `model_type`, and the class that writes text.
-const FAMILIES: [(&Architecture, &str); 3] = [
-    (Architecture::LLAMA_IN_HALVES, "LlamaForCausalLM"),
-    (Architecture::QWEN2, "Qwen2ForCausalLM"),
-    (Architecture::QWEN3, "Qwen3ForCausalLM"),
-];
 
 /// The settings in a configuration that determine the forward pass.
 pub(crate) struct ForwardConfig {
+    pub(crate) family: &'static FolderFamily,
     pub(crate) config: Config,
     pub(crate) rope_factors: Option<RopeFactors>,
     /// Whether the embedding serves as head.
@@ -27,10 +24,25 @@ pub(crate) struct ForwardConfig {
 }
 
 /// Reads and checks all keys.
-pub(crate) fn read(values: &Map<String, Value>) -> Result<ForwardConfig, Problem> {
-    let keys = NamedObject { values, prefix: "" };
-    let architecture = family(keys)?;
-    known::check(keys, architecture.name)?;
+pub(crate) fn read(text: TextConfig) -> Result<ForwardConfig, Problem> {
+    let TextConfig {
+        values,
+        prefix,
+        class,
+    } = text;
+    let keys = NamedObject {
+        values: &values,
+        prefix,
+    };
+    let family = family(keys, class)?;
+    let architecture = family.architecture;
+    let values = with_defaults(family, values.clone());
+    let keys = NamedObject {
+        values: &values,
+        prefix,
+    };
+    // A default may be refused too, for example a number of experts.
+    known::check(keys, family.keys, architecture.name)?;
     quantization::check(keys)?;
     let hidden = keys.required("hidden_size")?;
     let heads = keys.required("num_attention_heads")?;
@@ -44,47 +56,65 @@ pub(crate) fn read(values: &Map<String, Value>) -> Result<ForwardConfig, Problem
 
     let head_dim = head_dim(keys, architecture, hidden, heads)?;
     let context = keys.required("max_position_embeddings")?;
-    let (rope, rope_factors) = rope::read(keys, head_dim, context)?;
+    let layers = keys.required("num_hidden_layers")?;
+    let rope::FolderRope {
+        rope,
+        factors: rope_factors,
+        local_base,
+    } = rope::read(keys, family.rotated, head_dim, context)?;
+    let stored = StoredRope { rope, local_base };
+    let LayerKinds {
+        window,
+        rope,
+        local,
+    } = layer_kinds::read(keys, architecture.windows, stored, layers)?;
     let model = Hyperparameters {
         architecture,
-        layers: keys.required("num_hidden_layers")?,
+        layers,
         hidden,
-        feed_forward: keys.required("intermediate_size")?,
+        feed_forward: keys.required(family.feed_forward)?,
         heads,
         kv_heads,
         head_dim,
+        bias: bias(keys, architecture)?,
         rope,
-        window: None,
-        local: None,
-        epsilon: epsilon(keys)?,
+        window,
+        local,
+        factors: factors(keys, architecture)?,
+        caps: caps(keys, architecture)?,
+        epsilon: epsilon(keys, family.epsilon)?,
         context,
         vocab: keys.required("vocab_size")?,
     };
     model.check()?;
     Ok(ForwardConfig {
+        family,
         config: model.config(),
         rope_factors,
         tied: keys.bool("tie_word_embeddings")?.unwrap_or(false),
     })
 }
 
-fn family(keys: NamedObject<'_>) -> Result<&'static Architecture, Problem> {
+/// Returns the family of a file. `class` is the class of a model with more parts than the text.
+fn family(
+    keys: NamedObject<'_>,
+    class: Option<&'static str>,
+) -> Result<&'static FolderFamily, Problem> {
     let name = keys
         .text("model_type")?
         .ok_or_else(|| keys.missing("model_type"))?;
-    let Some((architecture, class)) = FAMILIES.into_iter().find(|(known, _)| known.name == name)
-    else {
-        let supported = FAMILIES.map(|(known, _)| known.name).join(", ");
+    let Some(family) = FAMILIES.iter().find(|known| known.model_type == name) else {
+        let supported: Vec<&str> = FAMILIES.iter().map(|known| known.model_type).collect();
+        let supported = supported.join(", ");
         return Err(Problem::ModelType {
             found: name.to_owned(),
             supported,
         });
     };
+    let class = class.unwrap_or(family.class);
     match keys.get("architectures") {
-        None => Ok(architecture),
-        Some(Value::Array(classes)) if classes.iter().all(|found| found == class) => {
-            Ok(architecture)
-        }
+        None => Ok(family),
+        Some(Value::Array(classes)) if classes.iter().all(|found| found == class) => Ok(family),
         Some(found) => Err(Problem::Key {
             key: "architectures".to_owned(),
             found: shown(found),
@@ -131,8 +161,52 @@ fn head_dim(
     Ok(head_dim)
 }
 
-fn epsilon(keys: NamedObject<'_>) -> Result<f32, Problem> {
-    let name = "rms_norm_eps";
+fn bias(keys: NamedObject<'_>, architecture: &Architecture) -> Result<QkvBias, Problem> {
+    let each = match architecture.biases {
+        FamilyBiases::None => false,
+        FamilyBiases::Always => true,
+        FamilyBiases::IfStored => keys.bool("attention_bias")?.unwrap_or(false),
+    };
+    Ok(if each { QkvBias::Each } else { QkvBias::None })
+}
+
+fn factors(keys: NamedObject<'_>, architecture: &Architecture) -> Result<Factors, Problem> {
+    let factor = |name: &str| Ok(keys.positive(name)?.unwrap_or(1.0));
+    let scores = keys.positive("query_pre_attn_scalar")?;
+    let scores = scores.map(|len| 1.0 / len.sqrt());
+    match architecture.factors {
+        FileFactors::None => Ok(Factors {
+            scores,
+            ..Factors::NONE
+        }),
+        FileFactors::All => Ok(Factors {
+            embedding: factor("embedding_multiplier")?,
+            residual: factor("residual_multiplier")?,
+            scores: keys.positive("attention_multiplier")?,
+            logits: 1.0 / factor("logits_scaling")?,
+        }),
+        FileFactors::Logits => Ok(Factors {
+            logits: factor("logit_scale")?,
+            ..Factors::NONE
+        }),
+    }
+}
+
+/// Reads the bounds of scores and logits. `null` is none.
+fn caps(keys: NamedObject<'_>, architecture: &Architecture) -> Result<SoftCaps, Problem> {
+    let cap = |name: &str| match keys.positive(name)? {
+        Some(_) if !architecture.soft_caps => {
+            keys.wrong(name, "null: soft caps are not supported in this family")
+        }
+        found => Ok(found.map(|cap| cap as f32)),
+    };
+    Ok(SoftCaps {
+        scores: cap("attn_logit_softcapping")?,
+        logits: cap("final_logit_softcapping")?,
+    })
+}
+
+fn epsilon(keys: NamedObject<'_>, name: &str) -> Result<f32, Problem> {
     let epsilon = keys.positive(name)?.ok_or_else(|| keys.missing(name))?;
     if epsilon < 1.0 {
         Ok(epsilon as f32)

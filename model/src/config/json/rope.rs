@@ -4,31 +4,61 @@
 
 use serde_json::{Map, Value};
 
+use crate::config::json::families::RotatedShare;
 use crate::config::rope::{Rope, RopeFactors, Scaling, Yarn};
 use crate::folder::json::NamedObject;
 use crate::problem::Problem;
 
 /// The keys of each kind of scaling, in addition to the keys that all kinds have.
 #[rustfmt::skip] // one kind a line
-const KINDS: [(&str, &[&str]); 4] = [
+const KINDS: [(&str, &[&str]); 5] = [
     ("default", &[]),
     ("linear", &["factor"]),
     ("llama3", &["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]),
     ("yarn", &["factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor", "truncate"]),
+    ("longrope", &["short_factor", "long_factor", "factor", "original_max_position_embeddings", "attention_factor"]),
 ];
 
 /// The keys of every kind.
 const COMMON: [&str; 4] = ["rope_type", "type", "rope_theta", "partial_rotary_factor"];
 
+/// The rotary embedding of a folder.
+pub(crate) struct FolderRope {
+    pub(crate) rope: Rope,
+    /// The divisors of its frequencies.
+    pub(crate) factors: Option<RopeFactors>,
+    /// The base of layers with a window, if the file has another one for them.
+    pub(crate) local_base: Option<f64>,
+}
+
+/// The keys of `rope_parameters` in files with an object for each kind of layer.
+const FULL: &str = "full_attention";
+const LOCAL: &str = "sliding_attention";
+
 /// Reads a rotary embedding and the divisors of its frequencies.
 pub(crate) fn read(
     config: NamedObject<'_>,
+    rotated: RotatedShare,
     head_dim: u32,
     context: u32,
-) -> Result<(Rope, Option<RopeFactors>), Problem> {
+) -> Result<FolderRope, Problem> {
     let empty = Map::new();
-    let (name, values) = scaling(config)?;
-    let prefix = format!("{name}.");
+    let (name, mut values) = scaling(config)?;
+    let mut prefix = format!("{name}.");
+    let mut local_base = config.positive("rope_local_base_freq")?;
+    if let Some(full) = values.and_then(|values| values.get(FULL)) {
+        let keys = NamedObject {
+            values: values.unwrap_or(&empty),
+            prefix: &prefix,
+        };
+        local_base = of_local_layers(keys)?.or(local_base);
+        let Value::Object(full) = full else {
+            return keys.wrong(FULL, "an object");
+        };
+        values = Some(full);
+        prefix = format!("{prefix}{FULL}.");
+    }
+
     let keys = NamedObject {
         values: values.unwrap_or(&empty),
         prefix: &prefix,
@@ -62,34 +92,154 @@ pub(crate) fn read(
         });
     }
 
-    for of in [config, keys] {
-        if of
-            .positive("partial_rotary_factor")?
-            .is_some_and(|share| share != 1.0)
-        {
-            return of.wrong(
-                "partial_rotary_factor",
-                "1: these families rotate whole heads",
-            );
-        }
-    }
-
+    let dim = rotated_dim([keys, config], rotated, head_dim)?;
     let theta = keys
         .positive("rope_theta")?
         .or(config.positive("rope_theta")?);
-    let plain = Rope::plain(head_dim, theta.unwrap_or(10_000.0));
-    match kind {
-        "linear" => Ok((
+    let plain = Rope::plain(dim, theta.unwrap_or(10_000.0));
+    let (rope, factors) = match kind {
+        "linear" => (
             Rope {
                 scaling: Scaling::Linear(factor(keys)?),
                 ..plain
             },
             None,
-        )),
-        "llama3" => Ok((plain, Some(RopeFactors::Fixed(llama3(keys, &plain)?)))),
-        "yarn" => Ok((yarn(keys, plain, context)?, None)),
-        _ => Ok((plain, None)),
+        ),
+        "llama3" => (plain, Some(RopeFactors::Fixed(llama3(keys, &plain)?))),
+        "yarn" => (yarn(keys, plain, context)?, None),
+        "longrope" => {
+            let (rope, factors) = longrope(config, keys, plain, context)?;
+            (rope, Some(factors))
+        }
+        _ => (plain, None),
+    };
+    Ok(FolderRope {
+        rope,
+        factors,
+        local_base,
+    })
+}
+
+/// Returns the rotary base of layers with a window, from `rope_parameters` with an object for each
+/// kind of layer.
+fn of_local_layers(keys: NamedObject<'_>) -> Result<Option<f64>, Problem> {
+    let known = |key: &String| key == FULL || key == LOCAL;
+    if let Some(stray) = keys.values.keys().find(|key| !known(key)) {
+        return keys.wrong(stray, format!("only {FULL} and {LOCAL} in this object"));
     }
+
+    let values = match keys.get(LOCAL) {
+        None => return Ok(None),
+        Some(Value::Object(values)) => values,
+        Some(_) => return keys.wrong(LOCAL, "an object"),
+    };
+    let prefix = format!("{}.", keys.key(LOCAL));
+    let local = NamedObject {
+        values,
+        prefix: &prefix,
+    };
+    if let Some(stray) = values.keys().find(|key| !COMMON.contains(&key.as_str())) {
+        return local.wrong(stray, "no scaling in layers with a window");
+    }
+
+    for name in ["rope_type", "type"] {
+        if local.text(name)?.is_some_and(|kind| kind != "default") {
+            return local.wrong(name, "\"default\" in layers with a window");
+        }
+    }
+
+    if local
+        .positive("partial_rotary_factor")?
+        .is_some_and(|share| share != 1.0)
+    {
+        return local.wrong(
+            "partial_rotary_factor",
+            "1: these families rotate whole heads",
+        );
+    }
+
+    local.positive("rope_theta")
+}
+
+/// Returns the number of elements of a head that are rotated.
+fn rotated_dim(
+    keys: [NamedObject<'_>; 2],
+    rotated: RotatedShare,
+    head_dim: u32,
+) -> Result<u32, Problem> {
+    let default = match rotated {
+        RotatedShare::Whole => 1.0,
+        RotatedShare::Stored(share) => share,
+    };
+    let mut found = None;
+    for of in keys {
+        let name = "partial_rotary_factor";
+        let Some(share) = of.positive(name)? else {
+            continue;
+        };
+        if rotated == RotatedShare::Whole && share != 1.0 {
+            return of.wrong(name, "1: these families rotate whole heads");
+        }
+        // transformers drops the fraction of the product.
+        let dim = (f64::from(head_dim) * share) as u32;
+        if share > 1.0 || dim == 0 || !dim.is_multiple_of(2) {
+            return of.wrong(
+                name,
+                format!("a share of {head_dim} that is an even number from 2 to {head_dim}"),
+            );
+        }
+        found = found.or(Some(dim));
+    }
+
+    let default = (f64::from(head_dim) * default) as u32;
+    Ok(found.unwrap_or(default.next_multiple_of(2)))
+}
+
+/// Reads the divisors of short and of long contexts (`_compute_longrope_parameters` in
+/// transformers).
+fn longrope(
+    config: NamedObject<'_>,
+    keys: NamedObject<'_>,
+    rope: Rope,
+    context: u32,
+) -> Result<(Rope, RopeFactors), Problem> {
+    let name = "original_max_position_embeddings";
+    // The key outside of the object comes first.
+    let original = match config.size(name)? {
+        Some(original) => original,
+        None => keys.size(name)?.unwrap_or(context),
+    };
+    let factor = match keys.positive("factor")? {
+        Some(factor) => factor,
+        None => f64::from(context) / f64::from(original),
+    };
+    let magnitude = match keys.positive("attention_factor")? {
+        Some(magnitude) => magnitude,
+        None if factor <= 1.0 => 1.0,
+        None => (1.0 + factor.ln() / f64::from(original).ln()).sqrt(),
+    };
+    if !magnitude.is_finite() {
+        return keys.wrong(name, "a number above 1, whose logarithm divides");
+    }
+
+    let count = rope.dim as usize / 2;
+    let divisors = |name: &str| {
+        let list = keys.get(name).and_then(Value::as_array);
+        let numbers = list.map(|list| list.iter().map(Value::as_f64).collect::<Vec<_>>());
+        let positive = |x: &Option<f64>| x.is_some_and(|x| x.is_finite() && x > 0.0);
+        match numbers {
+            Some(numbers) if numbers.len() == count && numbers.iter().all(positive) => {
+                Ok(numbers.into_iter().flatten().map(|x| x as f32).collect())
+            }
+            _ => keys.wrong(name, format!("a list of {count} numbers above zero")),
+        }
+    };
+    let factors = RopeFactors::ByContext {
+        original,
+        short: divisors("short_factor")?,
+        long: divisors("long_factor")?,
+    };
+    Ok((Rope { magnitude, ..rope }, factors))
 }
 
 /// An object's name, and the object, if it is there.

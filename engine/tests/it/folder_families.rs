@@ -1,0 +1,213 @@
+//! The families that are read from folders, and their GGUF files, against what Hugging Face transformers computed in
+//! float64: see `folders.rs` of the tests' support.
+
+use serde_json::Value;
+use warpwright_engine::{Decoder, Launch, Options, Prefer};
+use warpwright_model::layer::{Attention, Mixer, NormKind, ScoreScale};
+use warpwright_model::rope::{RopeFactors, Scaling};
+use warpwright_model::{EmbeddingScaling, Model, Outline};
+
+use crate::decode::{distance, emulator, logits};
+use crate::families::crc32;
+use crate::folders::{CONTEXT, FolderModel, MODELS};
+
+const REMEDY: &str =
+    "make engine/tests/data/folders.json again, as engine/tests/data/folders.py says";
+
+/// What transformers computed.
+struct Wanted(Value);
+
+impl Wanted {
+    fn read() -> Wanted {
+        let text = std::fs::read_to_string(crate::repository("engine/tests/data/folders.json"));
+        Wanted(serde_json::from_str(&text.unwrap()).unwrap())
+    }
+
+    fn ids(&self) -> Vec<u32> {
+        crate::ids(&self.0["ids"])
+    }
+
+    /// The logits after each token, one row after the other.
+    fn logits(&self, model: &FolderModel) -> Vec<f64> {
+        let wanted = &self.0["models"][model.name];
+        let crc = crc32(&model.safetensors(str::to_owned));
+        assert_eq!(wanted["crc32"], crc, "{} has changed: {REMEDY}", model.name);
+        let rows = wanted["logits"].as_array().unwrap().iter();
+        let numbers = rows.flat_map(|row| row.as_array().unwrap());
+        numbers.map(|x| x.as_f64().unwrap()).collect()
+    }
+}
+
+fn folder(model: &FolderModel) -> Model {
+    let path = crate::scratch(model.name);
+    model.write(&path).unwrap();
+    Model::open(&path).unwrap()
+}
+
+fn options(prefer: Prefer) -> Options {
+    Options {
+        prefer,
+        chunk: 0,
+        ..Options::new(CONTEXT, Launch::Graph)
+    }
+}
+
+fn error(decoder: &mut Decoder, ids: &[u32], wanted: &[f64]) -> f64 {
+    let rows = logits(decoder, ids).concat();
+    distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), wanted)
+}
+
+/// The models that the pipeline has kernels for.
+const FAST: [&str; 9] = [
+    "gemma3",
+    "gemma3-types",
+    "glm4",
+    "glm4-unbiased",
+    "granite",
+    "granite4-dense",
+    "mistral",
+    "mistral-full",
+    "smollm3",
+];
+
+#[test]
+fn folders_agree_in_both_passes() {
+    let wanted = Wanted::read();
+    let ids = wanted.ids();
+    for model in MODELS {
+        let logits = wanted.logits(model);
+        let opened = folder(model);
+        let mut decoder =
+            Decoder::new(&emulator(), &opened, options(Prefer::Simple), |_| ()).unwrap();
+        let found = error(&mut decoder, &ids, &logits);
+        println!("{}, simple: {found:e}", model.name);
+        assert!(
+            found < 1e-3,
+            "{}: the relative error is {found:e}",
+            model.name
+        );
+
+        let mut decoder =
+            Decoder::new(&emulator(), &opened, options(Prefer::Fast), |_| ()).unwrap();
+        let path = decoder.path().to_string();
+        assert_eq!(
+            !path.starts_with("simple"),
+            FAST.contains(&model.name),
+            "{}: {path}",
+            model.name
+        );
+        let found = error(&mut decoder, &ids, &logits);
+        println!("{}, {path}: {found:e}", model.name);
+        assert!(
+            found < 1e-3,
+            "{}, {path}: the relative error is {found:e}",
+            model.name
+        );
+    }
+}
+
+/// A GGUF file of the same weights is the same model.
+#[test]
+fn gguf_files_agree() {
+    let wanted = Wanted::read();
+    let ids = wanted.ids();
+    for model in MODELS {
+        let Some(file) = model.gguf() else { continue };
+        let opened = Model::open(&file.save(&format!("{}.gguf", model.name))).unwrap();
+        let mut decoder =
+            Decoder::new(&emulator(), &opened, options(Prefer::Fast), |_| ()).unwrap();
+        let found = error(&mut decoder, &ids, &wanted.logits(model));
+        println!("{}, {}: {found:e}", model.name, decoder.path());
+        assert!(
+            found < 1e-3,
+            "{}: the relative error is {found:e}",
+            model.name
+        );
+    }
+}
+
+/// Prompts in chunks, for the models that have kernels for them.
+#[test]
+fn chunks_agree() {
+    let wanted = Wanted::read();
+    let ids = wanted.ids();
+    for model in MODELS.iter().filter(|model| FAST.contains(&model.name)) {
+        let opened = folder(model);
+        let options = Options::new(CONTEXT, Launch::Graph);
+        let mut decoder = Decoder::new(&emulator(), &opened, options, |_| ()).unwrap();
+        let at_once = decoder.at_once(ids.len() as u32);
+        let found = error(&mut decoder, &ids, &wanted.logits(model));
+        println!("{}, {at_once} at once: {found:e}", model.name);
+        assert!(at_once >= ids.len() as u32, "{}: {at_once}", model.name);
+        assert!(
+            found < 2e-3,
+            "{}: the relative error is {found:e}",
+            model.name
+        );
+    }
+}
+
+/// A change to what was read of a folder.
+type Change = fn(&mut Outline);
+
+/// Without any of what the families add, the logits are far from right. So the bounds above hold each of it.
+#[test]
+fn every_fact_matters() {
+    #[rustfmt::skip] // one fact a line
+    let changes: &[(&str, &str, Change)] = &[
+        ("mistral", "no window", |o| attention(o, |_, a| a.window = None)),
+        ("mistral", "a window one longer", |o| attention(o, |_, a| a.window = Some(6))),
+        ("gemma3", "scores by the length of a head", |o| attention(o, |_, a| a.score_scale = ScoreScale::RootOf(32))),
+        ("phi4-mini", "short factors", |o| factors(o, 64)),
+        ("phi4-mini", "cosine and sine as they are", |o| o.config.ropes[0].magnitude = 1.0),
+        ("granite", "embeddings as they are", |o| o.config.embedding_scale = EmbeddingScaling::One),
+        ("granite", "no factor of residuals", |o| o.config.embedding_scale = EmbeddingScaling::Factor(12.0)),
+        ("granite", "scores by the length of a head", |o| attention(o, |_, a| a.score_scale = ScoreScale::RootOf(32))),
+        ("smollm3", "all layers rotated", |o| attention(o, |_, a| a.rope = 1)),
+        ("smollm3", "another period", |o| attention(o, |i, a| a.rope = u32::from(i != 2))),
+        ("exaone4", "all layers rotated", |o| attention(o, |_, a| a.rope = 1)),
+        ("exaone4", "no factors", |o| o.rope_factors = None),
+        ("olmo3", "scaling in all layers", |o| attention(o, |_, a| a.rope = 0)),
+        ("olmo3", "no scaling", |o| o.config.ropes[0].scaling = Scaling::Linear(1.0)),
+        ("gemma2", "unbounded scores", |o| attention(o, |_, a| a.score_cap = None)),
+        ("gemma2", "another bound of scores", |o| attention(o, |_, a| a.score_cap = Some(2.2))),
+        ("gemma2", "unbounded logits", |o| o.config.logit_cap = None),
+        ("gemma2", "windows in the other layers", |o| attention(o, |i, a| a.window = (i % 2 == 1).then_some(5))),
+        ("glm4", "another pairing", |o| attention(o, |_, a| a.pairing = warpwright_model::RopePairing::HalfSplit)),
+        ("cohere2", "RMSNorm at the end", |o| o.config.norm = NormKind::Rms),
+        ("cohere2", "all layers rotated", |o| attention(o, |_, a| a.rope = 1)),
+    ];
+    let wanted = Wanted::read();
+    let ids = &wanted.ids()[..14];
+    for model in MODELS {
+        let mut opened = folder(model);
+        let logits = &wanted.logits(model)[..14 * opened.outline.config.vocab as usize];
+        for (_, what, change) in changes.iter().filter(|(name, _, _)| *name == model.name) {
+            let outline = opened.outline.clone();
+            change(&mut opened.outline);
+            let mut decoder =
+                Decoder::new(&emulator(), &opened, options(Prefer::Simple), |_| ()).unwrap();
+            let found = error(&mut decoder, ids, logits);
+            assert!(
+                found > 4e-3,
+                "{}, {what}: the relative error is only {found:e}",
+                model.name
+            );
+            opened.outline = outline;
+        }
+    }
+}
+
+fn attention(outline: &mut Outline, change: impl Fn(u32, &mut Attention)) {
+    for (index, layer) in (0..).zip(&mut outline.config.layers) {
+        let Mixer::Attention(attention) = &mut layer.mixer;
+        change(index, attention);
+    }
+}
+
+fn factors(outline: &mut Outline, context: u32) {
+    match outline.rope_factors.as_mut() {
+        Some(RopeFactors::ByContext { original, .. }) => *original = context,
+        other => panic!("no factors by context: {other:?}"),
+    }
+}

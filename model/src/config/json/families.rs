@@ -1,0 +1,420 @@
+//! The families that are read from folders: one row per `model_type` of `config.json`.
+//!
+//! A row has the differences between the family's configuration class in transformers and the keys
+//! that all families share. Keys and defaults come from `configuration_*.py`, and the names of
+//! tensors from `modeling_*.py`.
+
+use serde_json::{Map, Value};
+
+use crate::architecture::family::Architecture;
+use crate::config::json::known_keys::ConfigKeyFate::{Harmless, Only, Refused, Used};
+use crate::config::json::known_keys::{
+    ConfigKeyRow, full_attention, gelu_tanh, no_experts, off, on, one,
+};
+use crate::problem::Problem;
+
+/// A family of folders.
+#[derive(Debug)]
+pub(crate) struct FolderFamily {
+    /// The name in `config.json`.
+    pub(crate) model_type: &'static str,
+    /// The class that writes text.
+    pub(crate) class: &'static str,
+    pub(crate) architecture: &'static Architecture,
+    /// The values of keys that a file may leave out, as a JSON object. The class has these
+    /// defaults.
+    pub(crate) defaults: &'static str,
+    /// The keys that only this family has, or that have another meaning in it.
+    pub(crate) keys: &'static [ConfigKeyRow],
+    /// The share of each head that is rotated.
+    pub(crate) rotated: RotatedShare,
+    /// The weights of norms in the files.
+    pub(crate) norm_weights: NormWeights,
+    /// The key with the width of the feed-forward.
+    pub(crate) feed_forward: &'static str,
+    /// The key with the constant of the norms.
+    pub(crate) epsilon: &'static str,
+}
+
+/// The share of each head that is rotated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum RotatedShare {
+    /// Whole heads. A file with another share is rejected.
+    Whole,
+    /// The share in the file, or this one.
+    Stored(f64),
+}
+
+/// The weights of norms in the files.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum NormWeights {
+    /// The weights.
+    Stored,
+    /// The weights minus 1.
+    LessOne,
+}
+
+const LLAMA: FolderFamily = FolderFamily {
+    model_type: "llama",
+    class: "LlamaForCausalLM",
+    architecture: Architecture::LLAMA_IN_HALVES,
+    defaults: "{}",
+    keys: &[],
+    rotated: RotatedShare::Whole,
+    norm_weights: NormWeights::Stored,
+    feed_forward: "intermediate_size",
+    epsilon: "rms_norm_eps",
+};
+
+/// The keys of Gemma 2 and 3.
+const GEMMA: &[ConfigKeyRow] = &[
+    (
+        "hidden_activation",
+        Only(gelu_tanh),
+        "another activation than GELU with tanh is not supported in this family",
+    ),
+    // An older name, which transformers ignores.
+    ("hidden_act", Harmless, ""),
+    ("query_pre_attn_scalar", Used, ""),
+    ("sliding_window", Used, ""),
+    ("sliding_window_pattern", Used, ""),
+    ("_sliding_window_pattern", Used, ""),
+    ("layer_types", Used, ""),
+    ("rope_local_base_freq", Used, ""),
+    ("attn_logit_softcapping", Used, ""),
+    ("final_logit_softcapping", Used, ""),
+    (
+        "use_bidirectional_attention",
+        Only(off),
+        "attention to later positions is not supported",
+    ),
+    ("cache_implementation", Harmless, ""),
+    ("mm_tokens_per_image", Harmless, ""),
+    ("boi_token_index", Harmless, ""),
+    ("eoi_token_index", Harmless, ""),
+    ("image_token_index", Harmless, ""),
+];
+
+const GRANITE: &[ConfigKeyRow] = &[
+    ("embedding_multiplier", Used, ""),
+    ("residual_multiplier", Used, ""),
+    ("attention_multiplier", Used, ""),
+    ("logits_scaling", Used, ""),
+];
+
+/// The families.
+#[rustfmt::skip] // one key a line
+pub(crate) const FAMILIES: &[FolderFamily] = &[
+    LLAMA,
+    FolderFamily {
+        model_type: "qwen2",
+        class: "Qwen2ForCausalLM",
+        architecture: Architecture::QWEN2,
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "qwen3",
+        class: "Qwen3ForCausalLM",
+        architecture: Architecture::QWEN3,
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "mistral",
+        class: "MistralForCausalLM",
+        architecture: Architecture::MISTRAL_IN_HALVES,
+        keys: &[("sliding_window", Used, "")],
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "gemma3_text",
+        class: "Gemma3ForCausalLM",
+        architecture: Architecture::GEMMA3,
+        defaults: r#"{"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4,
+            "head_dim": 256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": true, "rope_theta": 1000000.0, "query_pre_attn_scalar": 256,
+            "sliding_window": 4096}"#,
+        keys: GEMMA,
+        norm_weights: NormWeights::LessOne,
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "gemma2",
+        class: "Gemma2ForCausalLM",
+        architecture: Architecture::GEMMA2,
+        defaults: r#"{"head_dim": 256, "tie_word_embeddings": true, "query_pre_attn_scalar": 256,
+            "sliding_window": 4096, "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0}"#,
+        keys: GEMMA,
+        norm_weights: NormWeights::LessOne,
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "phi3",
+        class: "Phi3ForCausalLM",
+        architecture: Architecture::PHI3,
+        keys: &[
+            ("sliding_window", Used, ""),
+            ("original_max_position_embeddings", Used, ""),
+            // The class is part of transformers, which then does not read the code in the folder.
+            ("auto_map", Harmless, ""),
+            ("lm_head_bias", Only(off), "a bias of the LM head is not supported"),
+            ("full_attn_mod", Only(one), "layers without full attention are not supported"),
+            ("interpolate_factor", Only(one), "interpolated positions are not supported"),
+        ],
+        rotated: RotatedShare::Stored(1.0),
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "granite",
+        class: "GraniteForCausalLM",
+        architecture: Architecture::GRANITE_IN_HALVES,
+        defaults: r#"{"attention_multiplier": 1.0}"#,
+        keys: GRANITE,
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "granitemoehybrid",
+        class: "GraniteMoeHybridForCausalLM",
+        architecture: Architecture::GRANITE_SHARED_IN_HALVES,
+        defaults: r#"{"attention_multiplier": 1.0, "shared_intermediate_size": 1024,
+            "num_local_experts": 8, "layer_types": ["mamba"]}"#,
+        keys: &[
+            ("embedding_multiplier", Used, ""),
+            ("residual_multiplier", Used, ""),
+            ("attention_multiplier", Used, ""),
+            ("logits_scaling", Used, ""),
+            ("shared_intermediate_size", Used, ""),
+            ("intermediate_size", Harmless, ""),
+            ("num_local_experts", Only(no_experts), "mixtures of experts are not supported in this family"),
+            ("position_embedding_type", Only(|value| value == "rope"), "models of this family without rotary embedding are not supported"),
+            ("layer_types", Only(full_attention), "layers without attention are not supported"),
+            ("normalization_function", Only(|value| value == "rmsnorm"), "another norm than RMSNorm is not supported"),
+            // Of experts and of layers without attention, which the rows above refuse.
+            ("num_experts_per_tok", Harmless, ""),
+            ("output_router_logits", Harmless, ""),
+            ("router_aux_loss_coef", Harmless, ""),
+            ("mamba_n_heads", Harmless, ""),
+            ("mamba_n_groups", Harmless, ""),
+            ("mamba_d_state", Harmless, ""),
+            ("mamba_d_head", Harmless, ""),
+            ("mamba_d_conv", Harmless, ""),
+            ("mamba_expand", Harmless, ""),
+            ("mamba_chunk_size", Harmless, ""),
+            ("mamba_conv_bias", Harmless, ""),
+            ("mamba_proj_bias", Harmless, ""),
+            ("time_step_limit", Harmless, ""),
+            ("time_step_min", Harmless, ""),
+            ("time_step_max", Harmless, ""),
+            ("init_method", Harmless, ""),
+        ],
+        feed_forward: "shared_intermediate_size",
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "smollm3",
+        class: "SmolLM3ForCausalLM",
+        architecture: Architecture::SMOLLM3_IN_HALVES,
+        defaults: r#"{"num_key_value_heads": 4, "rope_theta": 2000000.0,
+            "tie_word_embeddings": true}"#,
+        keys: &[
+            ("no_rope_layers", Used, ""),
+            ("no_rope_layer_interval", Used, ""),
+        ],
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "exaone4",
+        class: "Exaone4ForCausalLM",
+        architecture: Architecture::EXAONE4,
+        defaults: r#"{"sliding_window": 4096}"#,
+        keys: &[
+            ("sliding_window", Used, ""),
+            ("sliding_window_pattern", Used, ""),
+            ("layer_types", Used, ""),
+        ],
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "olmo2",
+        class: "Olmo2ForCausalLM",
+        architecture: Architecture::OLMO2,
+        keys: &[("sliding_window", Refused, "attention to a sliding window is not supported in this family")],
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "olmo3",
+        class: "Olmo3ForCausalLM",
+        architecture: Architecture::OLMO2,
+        defaults: r#"{"rope_theta": 500000.0, "sliding_window": 4096}"#,
+        keys: &[
+            ("sliding_window", Used, ""),
+            ("layer_types", Used, ""),
+        ],
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "glm4",
+        class: "Glm4ForCausalLM",
+        architecture: Architecture::GLM4,
+        defaults: r#"{"num_key_value_heads": 2, "head_dim": 128, "attention_bias": true,
+            "rms_norm_eps": 1.5625e-7}"#,
+        keys: &[("attention_bias", Used, "")],
+        rotated: RotatedShare::Stored(0.5),
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "cohere2",
+        class: "Cohere2ForCausalLM",
+        architecture: Architecture::COHERE2,
+        defaults: r#"{"logit_scale": 0.0625, "layer_norm_eps": 1e-5, "sliding_window": 4096,
+            "tie_word_embeddings": true}"#,
+        keys: &[
+            ("logit_scale", Used, ""),
+            ("layer_norm_eps", Used, ""),
+            ("sliding_window", Used, ""),
+            ("sliding_window_pattern", Used, ""),
+            ("_sliding_window_pattern", Used, ""),
+            ("layer_types", Used, ""),
+            ("rotary_pct", Only(one), "a rotation of a part of each head is not supported in this family"),
+            ("position_embedding_type", Only(|value| value == "rope_gptj"), "another position embedding is not supported in this family"),
+            ("order_of_interleaved_layers", Only(|value| value == "local_attn_first"), "another order of layers is not supported"),
+            ("use_qk_norm", Only(off), "norms of queries and keys are not supported in this family"),
+            ("use_gated_activation", Only(on), "a feed-forward without a gate is not supported in this family"),
+            ("use_parallel_block", Only(on), "a feed-forward after attention is not supported in this family"),
+            ("use_embedding_sharing", Harmless, ""),
+            ("use_parallel_embedding", Harmless, ""),
+            ("layer_switch", Harmless, ""),
+            ("cache_implementation", Harmless, ""),
+        ],
+        epsilon: "layer_norm_eps",
+        ..LLAMA
+    },
+];
+
+/// A model of text and images, of which only the text is read.
+struct NestedFamily {
+    model_type: &'static str,
+    class: &'static str,
+    /// The `model_type` of the text part, in files that leave it out.
+    text: &'static str,
+}
+
+/// The models of text and images. `text_config` has the keys of a family above.
+const NESTED: [NestedFamily; 2] = [
+    NestedFamily {
+        model_type: "gemma3",
+        class: "Gemma3ForConditionalGeneration",
+        text: "gemma3_text",
+    },
+    NestedFamily {
+        model_type: "mistral3",
+        class: "Mistral3ForConditionalGeneration",
+        text: "mistral",
+    },
+];
+
+/// The keys of a nested configuration that describe the text, if `text_config` leaves them out.
+const SHARED: [&str; 5] = [
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "tie_word_embeddings",
+    "quantization_config",
+];
+
+/// The configuration of the text part of a model.
+pub(crate) struct TextConfig {
+    /// The keys, without those that only describe images.
+    pub(crate) values: Map<String, Value>,
+    /// The prefix of the keys in messages.
+    pub(crate) prefix: &'static str,
+    /// The class that the file must name, if it names one.
+    pub(crate) class: Option<&'static str>,
+}
+
+/// Returns the configuration of the text part: the file's own keys, or `text_config`.
+pub(crate) fn text_config(file: &Map<String, Value>) -> Result<TextConfig, Problem> {
+    let model_type = file.get("model_type").and_then(Value::as_str);
+    let Some(nested) = NESTED
+        .iter()
+        .find(|nested| Some(nested.model_type) == model_type)
+    else {
+        return Ok(TextConfig {
+            values: file.clone(),
+            prefix: "",
+            class: None,
+        });
+    };
+
+    let Some(Value::Object(text)) = file.get("text_config") else {
+        return Err(Problem::MissingKey("text_config".to_owned()));
+    };
+    let mut values = text.clone();
+    for key in SHARED {
+        let outer = file.get(key).filter(|value| !value.is_null());
+        let inner = values.get(key).filter(|value| !value.is_null());
+        if let (Some(outer), None) = (outer, inner) {
+            values.insert(key.to_owned(), outer.clone());
+        }
+    }
+
+    let missing = values.get("model_type").is_none_or(Value::is_null);
+    if missing {
+        values.insert("model_type".to_owned(), nested.text.into());
+    }
+
+    // Some files name the class of the text part in `text_config`, and others the outer class.
+    values.remove("architectures");
+    if let Some(classes) = file.get("architectures") {
+        values.insert("architectures".to_owned(), classes.clone());
+    }
+    Ok(TextConfig {
+        values,
+        prefix: "text_config.",
+        class: Some(nested.class),
+    })
+}
+
+/// Adds the defaults of a family to the keys of a file. A key that is `null` stays.
+pub(crate) fn with_defaults(
+    family: &FolderFamily,
+    mut values: Map<String, Value>,
+) -> Map<String, Value> {
+    let defaults: Map<String, Value> =
+        serde_json::from_str(family.defaults).expect("a test parses the defaults of each family");
+    for (key, value) in defaults {
+        values.entry(key).or_insert(value);
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_distinct_and_their_defaults_are_objects() {
+        for (i, family) in FAMILIES.iter().enumerate() {
+            let earlier = &FAMILIES[..i];
+            assert!(
+                earlier
+                    .iter()
+                    .all(|other| other.model_type != family.model_type),
+                "{} twice",
+                family.model_type
+            );
+            with_defaults(family, Map::new());
+            for (key, fate, why) in family.keys {
+                let quiet = matches!(fate, Used | Harmless);
+                assert_eq!(quiet, why.is_empty(), "{}: {key}", family.model_type);
+            }
+        }
+        for nested in &NESTED {
+            assert!(
+                FAMILIES
+                    .iter()
+                    .any(|family| family.model_type == nested.text)
+            );
+        }
+    }
+}
