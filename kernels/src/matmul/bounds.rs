@@ -18,7 +18,7 @@ args! {
         /// `[rows, n]`: the weights as tiles
         w: In<u8>,
         /// `[rows]`: for each row, in the order of the tiles, a power of two that brings its
-        /// weights below 2^9 and its scales below 2^11
+        /// weights below 2^9 and its scales below 2^11. It is at most 2^15 for `f16` weights
         unit: Out<f32>,
         /// `[rows]`: the Euclidean length of each row
         length: Out<f32>,
@@ -42,9 +42,22 @@ const EXPONENT: u32 = 8;
 
 impl RowBounds {
     /// Returns the power of two of a row from the bound of its weights.
-    fn unit_of(largest: f32) -> f32 {
+    pub(super) fn unit_of(self, largest: f32) -> f32 {
         let exponent = (largest.to_bits() >> 23) as i32;
-        f32::from_bits(((254 + EXPONENT as i32 - exponent).clamp(1, 253) as u32) << 23)
+        let most = self.largest_unit() as i32;
+        f32::from_bits(((254 + EXPONENT as i32 - exponent).clamp(1, most) as u32) << 23)
+    }
+
+    /// Returns the biased exponent of the largest unit.
+    fn largest_unit(self) -> u32 {
+        match self.format {
+            // These weights are multiplied in `f16`, where 2^16 is infinite and would make NaN of a
+            // row of zeros. The smallest `f16` value times 2^15 is far from both ends of its range.
+            Format::F16 => 127 + 15,
+            // All other weights or their scales are multiplied in `f32`. The reciprocal of this
+            // unit is normal.
+            _ => 253,
+        }
     }
 
     /// Adds a tile to the lane's largest weights and sums of squares of the rows `g` and `g + 8`.
@@ -171,10 +184,9 @@ impl KernelDef for RowBounds {
             for (r, [largest, squares]) in (0..).zip(results) {
                 let row = k.ctaid() * ROWS + (k.lane() >> 2) + 8 * r;
                 let exponent = largest.bits::<u32>() >> 23;
-                // `254 + EXPONENT - exponent` is the exponent of the unit. It stays that of a
-                // normal number whose reciprocal is normal.
+                // `254 + EXPONENT - exponent` is the exponent of the unit.
                 let inverse = exponent.min(254 + EXPONENT) * u32::MAX + (254 + EXPONENT);
-                let unit = inverse.max(1).min(253) << 23;
+                let unit = inverse.max(1).min(self.largest_unit()) << 23;
                 a.unit.at(row).st(unit.bits::<f32>());
                 a.length.at(row).st(squares.sqrt_rn());
             }
@@ -189,7 +201,7 @@ impl KernelDef for RowBounds {
                 .iter()
                 .fold(0.0f32, |largest, w| largest.max(w.abs()));
             let squares = weights.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
-            a.unit[i] = RowBounds::unit_of(largest);
+            a.unit[i] = self.unit_of(largest);
             a.length[i] = squares.sqrt() as f32;
         }
     }

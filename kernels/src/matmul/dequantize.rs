@@ -1,6 +1,7 @@
 //! Dequantizes tiles to `f16` values in memory, to make the weights that the matmuls use visible to
 //! tests.
 
+use super::bounds::RowBounds;
 use super::load_tile::load_tile;
 use crate::format::Format;
 use crate::format::dequantize::{ColumnOrder, Dequantizer, SET};
@@ -104,13 +105,26 @@ impl KernelDef for DequantizeTiles {
 impl Variant for DequantizeTiles {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let columns = tile::of(self.format).columns;
-        let case = |(row_blocks, tiles): (u32, u32)| {
+        let case = |(row_blocks, tiles, size): (u32, u32, f32)| {
             let mut random = Random(seed);
             let rows = row_blocks * ROWS;
             let n = tiles * columns;
-            let w = tile::random(self.format, (row_blocks * tiles) as usize, 0.5, &mut random);
-            let unit = (0..rows)
-                .map(|_| f32::from(1u16 << random.below(7)))
+            let w = tile::random(
+                self.format,
+                (row_blocks * tiles) as usize,
+                size,
+                &mut random,
+            );
+            // The units of RowBounds, or smaller ones.
+            let bounds = RowBounds {
+                format: self.format,
+            };
+            let unit = tile::dequantize(self.format, &w, n as usize)
+                .chunks(n as usize)
+                .map(|row| {
+                    let largest = row.iter().fold(0.0f32, |most, w| most.max(w.abs()));
+                    bounds.unit_of(largest) / f32::from(1u16 << random.below(7))
+                })
                 .collect();
             let y = vec![f16(0); (rows * n) as usize];
             let args = vec![
@@ -128,11 +142,13 @@ impl Variant for DequantizeTiles {
                 _ => 1e-6,
             };
             Case {
-                label: format!("rows={rows} n={n}"),
+                label: format!("rows={rows} n={n} size={size:e}"),
                 args,
                 bound,
             }
         };
-        [(1, 1), (3, 2)].map(case).into()
+        [(1, 1, 0.5), (3, 2, 0.5), (1, 1, 1e-3), (1, 1, 0.0)]
+            .map(case)
+            .into()
     }
 }
