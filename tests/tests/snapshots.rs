@@ -41,7 +41,7 @@ const SNAPSHOTS: &str = "snapshots";
 
 /// The folders of the kernel families: the start of a kernel's name, and the folder. The longest
 /// start that fits decides.
-const FOLDERS: [(&str, &str); 36] = [
+const FOLDERS: [(&str, &str); 38] = [
     ("add_normed", "pipeline"),
     ("advance", "pipeline"),
     ("allow_tokens", "sample"),
@@ -49,12 +49,14 @@ const FOLDERS: [(&str, &str); 36] = [
     ("attention", "simple"),
     ("attention_pipelined", "pipeline"),
     ("batch_attention", "batch"),
+    ("batch_lora", "batch"),
     ("choose_tokens", "batch"),
     ("chunk_items", "prompt"),
     ("dequantize_tiles", "matmul"),
     ("embed", "simple"),
     ("embed_rows", "pipeline"),
     ("embed_tiled", "pipeline"),
+    ("gate_tokens", "batch"),
     ("gate_up", "pipeline"),
     ("gather_rows", "batch"),
     ("gemv", "simple"),

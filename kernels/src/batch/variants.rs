@@ -34,7 +34,9 @@ pub(crate) fn all() -> Variants {
     list.add([GatherRows]);
     list.add([ChooseTokens]);
     list.add([BatchLoraShrink]);
-    list.add([LoraParts::One, LoraParts::Three, LoraParts::Halves].map(|parts| BatchLoraAdd { parts }));
+    list.add(
+        [LoraParts::One, LoraParts::Three, LoraParts::Halves].map(|parts| BatchLoraAdd { parts }),
+    );
     list.add([
         BatchLoraAppend {
             head_dim: 64,

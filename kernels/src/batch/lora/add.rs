@@ -132,7 +132,8 @@ impl KernelDef for BatchLoraAdd {
 
 impl Variant for BatchLoraAdd {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let case = |(adapters, rank, rows, tile): (u32, u32, u32, u32), states_of: &[Option<u32>]| {
+        let case = |(adapters, rank, rows, tile): (u32, u32, u32, u32),
+                    states_of: &[Option<u32>]| {
             let mut random = Random(seed);
             let tokens = states_of.len() as u32;
             // All values have one sign, so a sum is as large as the sum of its magnitudes.
@@ -160,7 +161,10 @@ impl Variant for BatchLoraAdd {
         vec![
             case((1, 4, 32, 1), &[Some(0)]),
             case((3, 8, 272, 1), &[Some(2), None, Some(0), Some(3)]),
-            case((2, 20, 48, 4), &[None, Some(1), Some(1), Some(0), None, Some(1)]),
+            case(
+                (2, 20, 48, 4),
+                &[None, Some(1), Some(1), Some(0), None, Some(1)],
+            ),
         ]
     }
 }
