@@ -16,9 +16,10 @@ use crate::Error;
 use crate::chunked::CHUNK;
 use crate::chunked::kernels::order;
 use crate::chunked::products::load;
-use crate::chunked::weights::{Appending, LayerRows, MatrixRows};
+use crate::chunked::weights::{LayerRows, MatrixRows};
 use crate::chunked::workspace::CAPACITY;
 use crate::kernel_terms::{kernel_activation, kernel_pairing};
+use crate::pipeline::kinds::Appending;
 
 /// The adapters that rows of a pass can have.
 pub(crate) struct LoraPool {
@@ -247,7 +248,7 @@ fn in_tile_order(rows: &MatrixRows) -> MatrixRows {
 /// Returns the kernel that adds to queries, keys and values of a layer, if the matmul appends them.
 pub(super) fn append_kernel(rows: &LayerRows) -> Option<BatchLoraAppend> {
     match rows.appending {
-        Appending::Matmul => Some(BatchLoraAppend {
+        Appending::Product => Some(BatchLoraAppend {
             head_dim: rows.attention.head_dim,
             pairing: kernel_pairing(rows.attention.pairing),
         }),
