@@ -1,5 +1,7 @@
 //! The error type of the crate. Each message says what is wrong, where it is, and what to do.
 
+use warpwright_model::adapter::names::PROJECTIONS;
+
 use crate::batch::sequence_id::SequenceId;
 use crate::chunked::LEAST;
 use crate::decode::needs::MemoryNeeds;
@@ -132,6 +134,26 @@ pub enum Error {
         path: std::path::PathBuf,
         source: std::io::Error,
     },
+    #[error("the adapter has {found} layers, but the model has {wanted}")]
+    AdapterLayers { found: usize, wanted: usize },
+    #[error(
+        "the adapter does not fit the model: the matrices of {} in layer {layer} must be for {rows} x {n} weights",
+        PROJECTIONS[*projection]
+    )]
+    AdapterShape {
+        layer: usize,
+        projection: usize,
+        rows: u32,
+        n: u32,
+    },
+    #[error(
+        "the adapters need {} of device memory, but {} are free", Size(*needed), Size(*free)
+    )]
+    AdapterMemory { needed: u64, free: u64 },
+    #[error("the adapter is not loaded in this batch: it was never loaded, or it was unloaded")]
+    NoAdapter,
+    #[error("sequences use the adapter: remove them before you unload it")]
+    AdapterInUse,
     #[error("sequences of this model cannot be stepped together: {why}")]
     NoBatch { why: String },
     #[error(

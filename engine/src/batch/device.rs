@@ -23,6 +23,8 @@ use super::sequences::PageCopy;
 use super::steps::row_class::RowClass;
 use crate::Error;
 use crate::chunked::list::{Attended, PassNode};
+use crate::chunked::lora::launch::LoraPass;
+use crate::chunked::lora::pool::LoraPool;
 use crate::chunked::products::{ColumnSplits, PassShape, TensorCores};
 use crate::chunked::step::{Chunked, PagedCache, PassInput, Singles, WantedRows};
 use crate::pipeline::resolved::ResolvedEmbed;
@@ -54,6 +56,8 @@ pub(super) struct BatchDevice {
     attention: BatchAttention,
     /// The instantiated graphs, by rows and kind.
     graphs: BTreeMap<(StepRows, GraphKind), GraphExec>,
+    /// The adapters that rows can have.
+    lora: Option<LoraPool>,
 }
 
 /// The rows of a decode step, and the kernels that process them.
@@ -63,6 +67,17 @@ pub(super) enum StepRows {
     Lone(u32),
     /// The rows of a bucket, with the kernels of a batch.
     Bucket(u32),
+    /// The rows of a bucket, of which some have adapters.
+    Adapted(u32),
+}
+
+/// The adapters of the rows of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowAdapters {
+    /// No row has an adapter.
+    None,
+    /// Some rows have adapters.
+    Some,
 }
 
 /// The work of a graph.
@@ -112,6 +127,7 @@ pub(super) struct StepSizes {
     head: HeadShape,
     /// Whether the selected rows are the first rows in their order, so that none is moved.
     in_order: bool,
+    adapters: RowAdapters,
 }
 
 impl BatchDevice {
@@ -163,6 +179,7 @@ impl BatchDevice {
             ticket: Buffer::zeroed(context, tickets)?.labelled("attention.ticket"),
             attention,
             graphs: BTreeMap::new(),
+            lora: None,
             config: c.clone(),
             options,
             weights,
@@ -270,6 +287,7 @@ impl BatchDevice {
                 splits: input.splits,
             },
             in_order: false,
+            adapters: row_adapters(&input.states),
         }
     }
 
@@ -287,6 +305,10 @@ impl BatchDevice {
     /// Writes the states of a decode step and marks the other rows as done. Returns the rows with
     /// their kernels.
     pub(super) fn write_rows(&self, states: Vec<StepState>) -> Result<StepRows, Error> {
+        // The kernels of the pipeline apply no adapters of single rows.
+        if row_adapters(&states) == RowAdapters::Some {
+            return Ok(StepRows::Adapted(self.write_bucket(states)?));
+        }
         let Some(rows) = self.lone.rows(states.len() as u32) else {
             return Ok(StepRows::Bucket(self.write_bucket(states)?));
         };
@@ -401,10 +423,14 @@ impl BatchDevice {
 
     /// Returns the sizes of a decode step.
     fn decode_sizes(&self, rows: StepRows) -> StepSizes {
-        let (StepRows::Lone(bucket) | StepRows::Bucket(bucket)) = rows;
+        let (bucket, adapters) = match rows {
+            StepRows::Lone(bucket) | StepRows::Bucket(bucket) => (bucket, RowAdapters::None),
+            StepRows::Adapted(bucket) => (bucket, RowAdapters::Some),
+        };
         StepSizes {
             tokens: bucket,
-            shape: self.pass_shape(bucket),
+            shape: self.pass_shape(bucket, adapters),
+            adapters,
             singles: bucket,
             items: 0,
             selected: bucket,
@@ -414,11 +440,16 @@ impl BatchDevice {
     }
 
     /// Returns the parameters by which the kernels of a graph are selected.
-    fn pass_shape(&self, bucket: u32) -> PassShape {
+    fn pass_shape(&self, bucket: u32, adapters: RowAdapters) -> PassShape {
+        let overlap = match adapters {
+            RowAdapters::None => self.chunked.overlaps(bucket),
+            // The kernels of adapters do not wait for their predecessors inside.
+            RowAdapters::Some => false,
+        };
         PassShape {
             bucket,
             splits: self.options.splits(RowClass::Decode),
-            overlap: self.chunked.overlaps(bucket),
+            overlap,
         }
     }
 
@@ -433,9 +464,10 @@ impl BatchDevice {
     /// Returns the kernels of a step of a [graph](BatchDevice::graph), which must have been
     /// recorded. `attended` is the number of positions that each row attends to.
     pub(super) fn list(&self, bucket: u32, attended: &[u32]) -> Vec<PassNode> {
-        let pass = self
-            .chunked
-            .list(self.pass_shape(bucket), Attended::Each(attended));
+        let pass = self.chunked.list(
+            self.pass_shape(bucket, RowAdapters::None),
+            Attended::Each(attended),
+        );
         pass.into_iter()
             .chain(
                 self.head
@@ -448,7 +480,20 @@ impl BatchDevice {
     fn prepare(&mut self, sizes: StepSizes) -> Result<(), Error> {
         let context = self.stream.context();
         self.chunked.prepare(context, sizes.shape)?;
+        if let (RowAdapters::Some, Some(pool)) = (sizes.adapters, &self.lora) {
+            self.chunked.prepare_lora(context, pool, sizes.shape)?;
+        }
         Ok(self.head.prepare(context, sizes.head)?)
+    }
+
+    /// Replaces the adapters that rows can have. No launch may be in flight.
+    pub(super) fn set_adapters(&mut self, lora: Option<LoraPool>) {
+        // These graphs contain the addresses of the old adapters.
+        self.graphs.retain(|(rows, _), _| match rows {
+            StepRows::Lone(_) | StepRows::Bucket(_) => true,
+            StepRows::Adapted(_) => false,
+        });
+        self.lora = lora;
     }
 
     /// Queues a step.
@@ -584,8 +629,17 @@ impl BatchDevice {
             partials: &self.partials,
             ticket: &self.ticket,
         };
+        let lora = match sizes.adapters {
+            RowAdapters::None => None,
+            RowAdapters::Some => Some(LoraPass {
+                pool: self.lora.as_ref().ok_or(Error::NoAdapter)?,
+                // Rows of a prompt have the same adapter, so a block reads its matrices once.
+                tile: if sizes.items > 0 { 8 } else { 1 },
+            }),
+        };
         let w = &self.chunked.workspace;
         let input = PassInput {
+            lora,
             tokens: sizes.tokens,
             shape: sizes.shape,
             wanted: WantedRows::All,
@@ -614,6 +668,15 @@ impl BatchDevice {
         Ok(self
             .head
             .logits_of(queue, &self.config, &self.weights.norm, selected)?)
+    }
+}
+
+/// Returns whether any of these rows has an adapter.
+fn row_adapters(states: &[StepState]) -> RowAdapters {
+    if states.iter().any(|state| state.adapter.is_some()) {
+        RowAdapters::Some
+    } else {
+        RowAdapters::None
     }
 }
 

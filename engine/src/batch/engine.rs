@@ -10,6 +10,7 @@ use warpwright_kernels::shared::state::StepState;
 use warpwright_kernels::{LogLikelihood, RmsNorm};
 use warpwright_model::{Model, Outline};
 
+use super::adapters::loaded::BatchAdapters;
 use super::device::{BatchDevice, StepInput, StepRows};
 use super::memory;
 use super::options::BatchOptions;
@@ -70,6 +71,7 @@ pub struct Batch {
     in_flight: InFlight,
     /// The sampling parameters of each row's sequence.
     pub(super) sampled: Vec<Sampling>,
+    pub(super) adapters: BatchAdapters,
     /// The sequences whose latest logits are available, with their rows of the head.
     pub(super) latest: Vec<(SequenceId, u32)>,
     /// The saved pages that prompts can use.
@@ -134,7 +136,9 @@ impl Batch {
         options.check(outline.config.context)?;
         if outline.adapter.is_some() {
             let why =
-                "its kernels do not apply adapters: use a Decoder, or merge the adapter".to_owned();
+                "an adapter of the whole batch is not supported: open the model without it, and \
+                       pass it to Batch::load_adapter"
+                    .to_owned();
             return Err(Error::NoBatch { why });
         }
 
@@ -163,6 +167,7 @@ impl Batch {
             stop: outline.stop.clone(),
             in_flight: InFlight::new(context)?,
             sampled: vec![Sampling::greedy(); options.sequences as usize],
+            adapters: BatchAdapters::new(options.sequences),
             latest: vec![],
             stored: None,
             fewer: BTreeMap::new(),
@@ -179,6 +184,7 @@ impl Batch {
     /// driver error.
     pub fn join(&mut self) -> Result<SequenceId, Error> {
         let joined = self.sequences.join()?;
+        self.adapters.set(joined, None);
         self.sample(joined, Sampling::greedy())?;
         Ok(joined)
     }
@@ -186,7 +192,7 @@ impl Batch {
     /// Adds a sequence that starts with the first `len` tokens of another one, and returns its id.
     ///
     /// The two share the keys and values of these tokens. The new sequence has the sampling
-    /// parameters of the other one.
+    /// parameters and the adapter of the other one.
     ///
     /// # Errors
     /// - [`Error::NoSequence`] if the other sequence is not in the batch.
@@ -195,6 +201,8 @@ impl Batch {
     /// - [`Error::Driver`] if the copy of the parameters fails.
     pub fn fork(&mut self, of: SequenceId, len: u32) -> Result<SequenceId, Error> {
         let forked = self.sequences.fork(of, len)?;
+        let adapter = self.adapters.of_sequence(of);
+        self.adapters.set(forked, adapter);
         self.sample(forked, self.sampled[of.row as usize].clone())?;
         Ok(forked)
     }
@@ -205,7 +213,9 @@ impl Batch {
     /// # Errors
     /// Returns [`Error::NoSequence`] if the sequence is not in the batch.
     pub fn leave(&mut self, sequence: SequenceId) -> Result<(), Error> {
-        self.sequences.leave(sequence)
+        self.sequences.leave(sequence)?;
+        self.adapters.set(sequence, None);
+        Ok(())
     }
 
     /// Removes all tokens of a sequence but the first `len`.
@@ -227,10 +237,11 @@ impl Batch {
         Ok(&self.sequences.get(sequence)?.tokens)
     }
 
-    /// Returns the sequence with the longest common prefix with `tokens`, and the length of the
-    /// prefix. Pass both to [`fork`](Batch::fork) to reuse the prefix.
+    /// Returns the sequence without an adapter that has the longest common prefix with `tokens`, and
+    /// the length of the prefix. Pass both to [`fork`](Batch::fork) to reuse the prefix.
     pub fn longest_prefix(&self, tokens: &[u32]) -> Option<(SequenceId, u32)> {
-        self.sequences.longest_prefix(tokens)
+        let plain = |id| self.adapters.of_sequence(id).is_none();
+        self.sequences.longest_prefix(tokens, plain)
     }
 
     /// Returns the number of pages that a step can take, free or [kept](Batch::page_counts), and of
@@ -273,7 +284,7 @@ impl Batch {
         let states = work
             .iter()
             .zip(&firsts)
-            .map(|((id, token), &first)| row_state(*id, *token, first, first + steps));
+            .map(|((id, token), &first)| self.row_state(*id, *token, first, first + steps));
         let rows = self.device.write_rows(states.collect())?;
         self.write_latest(
             work.iter()
@@ -461,7 +472,7 @@ impl Batch {
             token,
             position,
         } = failed;
-        let states = vec![row_state(id, token, position, self.options.ctx)];
+        let states = vec![self.row_state(id, token, position, self.options.ctx)];
         self.device.step(&StepInput {
             states,
             singles: 1,
@@ -517,15 +528,22 @@ impl Batch {
         self.device.copy_pages(&copies)?;
         self.device.write_pages(&self.sequences.take_changed())
     }
-}
 
-/// Returns the state of a row whose sequence can hold `limit` positions.
-pub(super) fn row_state(id: SequenceId, token: u32, position: u32, limit: u32) -> StepState {
-    StepState {
-        token,
-        position,
-        sequence: id.row,
-        limit,
-        ..StepState::default()
+    /// Returns the state of a row whose sequence can hold `limit` positions.
+    pub(super) fn row_state(
+        &self,
+        id: SequenceId,
+        token: u32,
+        position: u32,
+        limit: u32,
+    ) -> StepState {
+        StepState {
+            token,
+            position,
+            sequence: id.row,
+            limit,
+            adapter: self.adapters.device_index(id),
+            ..StepState::default()
+        }
     }
 }

@@ -25,8 +25,10 @@
 //! | `compiled` | the compilation of all kernels before the first step |
 //! | `steps` | steps, also under grammars, the scores of known tokens, and embeddings of texts |
 //! | `sampled` | the sampling parameters of sequences |
+//! | `adapters` | the adapters of sequences |
 //! | `profile` | the kernels of a step with their times |
 
+mod adapters;
 mod compiled;
 mod device;
 mod engine;
@@ -44,6 +46,7 @@ mod sequences;
 mod steps;
 mod stored;
 
+pub use adapters::identity::AdapterId;
 pub use engine::Batch;
 pub use kept::{BatchPages, LoadablePages, PageFolder, SavedPages, SwappedSequence};
 pub use options::{BatchOptions, BatchRounding};

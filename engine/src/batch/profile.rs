@@ -2,10 +2,11 @@
 
 #[cfg(test)]
 use warpwright_driver::graph::Graph;
+use warpwright_kernels::shared::state::StepState;
 
 #[cfg(test)]
 use super::device::GraphKind;
-use super::engine::{Batch, row_state};
+use super::engine::Batch;
 use super::sequence_id::SequenceId;
 use crate::Error;
 use crate::chunked::list::{TimedNode, timed};
@@ -52,18 +53,22 @@ impl Batch {
             .iter()
             .map(|(id, _)| Ok(self.sequences.get(*id)?.tokens.len() as u32));
         let firsts = firsts.collect::<Result<Vec<_>, Error>>()?;
-        let states = || {
-            work.iter()
-                .zip(&firsts)
-                .map(|((id, token), &at)| row_state(*id, *token, at, at + 1))
-        };
-        let bucket = self.device.write_bucket(states().collect())?;
+        let states: Vec<StepState> = work
+            .iter()
+            .zip(&firsts)
+            .map(|((id, token), &at)| StepState {
+                // The graph of a bucket has no kernels of adapters.
+                adapter: None,
+                ..self.row_state(*id, *token, at, at + 1)
+            })
+            .collect();
+        let bucket = self.device.write_bucket(states.clone())?;
         let graph = self.device.graph(bucket)?;
 
         // The first run warms up the caches and loads the kernels.
         let mut fastest = graph.profile(&self.device.stream)?;
         for round in 0..rounds {
-            self.device.write_bucket(states().collect())?;
+            self.device.write_bucket(states.clone())?;
             let profile = graph.profile(&self.device.stream)?;
             if round == 0 || profile.time() < fastest.time() {
                 fastest = profile;

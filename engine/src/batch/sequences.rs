@@ -254,9 +254,13 @@ impl Sequences {
             .expect("the caller has checked the id")
     }
 
-    /// Returns the sequence with the longest common prefix with `tokens`, and the length of the
-    /// prefix.
-    pub(super) fn longest_prefix(&self, tokens: &[u32]) -> Option<(SequenceId, u32)> {
+    /// Returns the eligible sequence with the longest common prefix with `tokens`, and the length of
+    /// the prefix.
+    pub(super) fn longest_prefix(
+        &self,
+        tokens: &[u32],
+        is_eligible: impl Fn(SequenceId) -> bool,
+    ) -> Option<(SequenceId, u32)> {
         let common = |sequence: &BatchSequence| {
             sequence
                 .tokens
@@ -278,7 +282,7 @@ impl Sequences {
         // Of equally long prefixes, the smallest id wins, so that the result does not depend on the
         // order of joining.
         found
-            .filter(|&(_, len)| len > 0)
+            .filter(|&(id, len)| len > 0 && is_eligible(id))
             .max_by_key(|&(id, len)| (len, std::cmp::Reverse(id)))
     }
 
@@ -752,9 +756,9 @@ mod tests {
         s.append(b, &[7]);
         let mut wanted: Vec<u32> = (0..70).collect();
         wanted.extend([7, 8]);
-        assert_eq!(s.longest_prefix(&wanted), Some((b, 71)));
-        assert_eq!(s.longest_prefix(&wanted[..60]), Some((a, 60)));
-        assert_eq!(s.longest_prefix(&[9]), None);
+        assert_eq!(s.longest_prefix(&wanted, |_| true), Some((b, 71)));
+        assert_eq!(s.longest_prefix(&wanted[..60], |_| true), Some((a, 60)));
+        assert_eq!(s.longest_prefix(&[9], |_| true), None);
     }
 
     fn scoped(sequences: &mut Sequences, prompt: &[u32], salt: u64) -> (SequenceId, u32) {

@@ -200,6 +200,20 @@ impl ChunkKernels {
         Ok(())
     }
 
+    /// Compiles the matmuls that store the sums of these matrices.
+    pub(super) fn prepare_sums<'m>(
+        &mut self,
+        context: &Context,
+        matrices: impl Iterator<Item = &'m MatrixRows>,
+        shape: PassShape,
+    ) -> Result<(), Error> {
+        for rows in matrices {
+            let product = self.cores.product(rows, Epilogue::Store, shape, CAPACITY);
+            self.prepare_product(context, product)?;
+        }
+        Ok(())
+    }
+
     fn prepare_rotation(
         &mut self,
         context: &Context,

@@ -14,6 +14,7 @@
 
 pub(crate) mod kernels;
 pub(crate) mod list;
+pub(crate) mod lora;
 pub(crate) mod products;
 pub(crate) mod prompt;
 mod span;

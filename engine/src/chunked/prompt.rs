@@ -183,6 +183,7 @@ impl PromptChunks {
                 singles: None,
                 items,
                 cache,
+                lora: None,
             },
         )
     }

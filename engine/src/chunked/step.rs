@@ -13,9 +13,12 @@ use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::shared::state;
 use warpwright_model::layer::Attention;
-use warpwright_model::{Config, Outline};
+use warpwright_model::{Adapter, Config, Outline};
 
 use super::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
+use super::lora::launch::{GatedRows, LoraPass, LoraRows};
+use super::lora::matrix::DeviceLora;
+use super::lora::pool::{self, GateUpLora, LoraPool};
 use super::products::{ChunkGemm, ColumnSplits, PassShape, TensorCores};
 use super::span::Span;
 use super::weights::{self, LayerRows, MatrixRows};
@@ -45,6 +48,8 @@ pub(crate) struct PassInput<'a> {
     /// The work items of attention, `[items, 4]`, which cover the other rows.
     pub(crate) items: &'a View<u32>,
     pub(crate) cache: PagedCache<'a>,
+    /// The adapters, if rows of the pass have any. All rows must be wanted then.
+    pub(crate) lora: Option<LoraPass<'a>>,
 }
 
 /// The tokens whose residual stream is read after a pass.
@@ -134,6 +139,36 @@ impl Chunked {
             .prepare_rest(context, layer, LAST, LAST_CAPACITY)
     }
 
+    /// Returns an error if an adapter does not have the shapes of the model.
+    pub(crate) fn check_adapter(&self, adapter: &Adapter) -> Result<(), crate::Error> {
+        pool::check(&self.layers, self.config.hidden, adapter)
+    }
+
+    /// Returns the bytes of these adapters on the device.
+    pub(crate) fn adapter_bytes(&self, adapters: &[&Adapter]) -> u64 {
+        pool::bytes(&self.layers, self.config.hidden, adapters)
+    }
+
+    /// Copies adapters to the device. There must be at least one.
+    pub(crate) fn load_adapters(
+        &self,
+        context: &Context,
+        adapters: &[&Adapter],
+    ) -> Result<LoraPool, crate::Error> {
+        LoraPool::load(context, &self.layers, self.config.hidden, adapters)
+    }
+
+    /// Compiles the kernels that passes with this shape need for adapters, in addition to all
+    /// others.
+    pub(crate) fn prepare_lora(
+        &mut self,
+        context: &Context,
+        pool: &LoraPool,
+        shape: PassShape,
+    ) -> Result<(), Error> {
+        self.kernels.prepare_sums(context, pool.gate_up(), shape)
+    }
+
     /// Returns true if the kernels of a graph should overlap, for this many tokens with one
     /// sequence each. The choice does not change the results.
     pub(crate) fn overlaps(&self, bucket: u32) -> bool {
@@ -196,6 +231,10 @@ impl<'a> ChunkedPass<'a> {
             .enumerate()
         {
             self.norm(queue, &block.attn_norm, self.norms(rows)[0])?;
+            if let Some(lora) = self.input.lora {
+                let w = &self.chunked.workspace;
+                self.shrink(queue, lora, lora.layer(index).qkv(), &w.normed)?;
+            }
             self.qkv(queue, index, rows, block)?;
             match self.input.wanted {
                 WantedRows::Last if index == last => {
@@ -216,21 +255,31 @@ impl<'a> ChunkedPass<'a> {
         rows: &LayerRows,
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
+        let lora = self.input.lora.map(|lora| (lora, lora.layer(index)));
         self.attention(queue, index, &rows.attention)?;
         self.project(
             queue,
             rows,
-            &rows.o,
-            &self.chunked.workspace.heads,
+            Projection {
+                rows: &rows.o,
+                x: &self.chunked.workspace.heads,
+                lora: lora.and_then(|(lora, layer)| Some((lora, layer.o()?))),
+            },
             block.attn_post_norm.as_ref(),
         )?;
         self.norm(queue, &block.ffn_norm, self.norms(rows)[1])?;
-        self.gate_up(queue, rows)?;
+        match lora.and_then(|(lora, layer)| Some((lora, layer.gate_up()?))) {
+            Some((lora, gate_up)) => self.gate_up_with_lora(queue, rows, lora, gate_up)?,
+            None => self.gate_up(queue, rows)?,
+        }
         self.project(
             queue,
             rows,
-            &rows.down,
-            &self.chunked.workspace.inner,
+            Projection {
+                rows: &rows.down,
+                x: &self.chunked.workspace.inner,
+                lora: lora.and_then(|(lora, layer)| Some((lora, layer.down()?))),
+            },
             block.ffn_post_norm.as_ref(),
         )
     }
@@ -372,8 +421,21 @@ impl<'a> ChunkedPass<'a> {
         }
 
         match raw {
-            Some(raw) => self.rotate(queue, index, rows, raw, block),
-            None => Ok(()),
+            Some(raw) => {
+                if let Some(lora) = self.input.lora {
+                    let layer = lora.layer(index);
+                    lora.add(queue, layer.qkv(), self.lora_rows(), &raw.view())?;
+                }
+                self.rotate(queue, index, rows, raw, block)
+            }
+            None => match self.input.lora {
+                Some(lora) => {
+                    let append = self.append(index, attention, &bias);
+                    let layer = lora.layer(index);
+                    lora.append(queue, layer.qkv(), rows, self.input.tokens, &append)
+                }
+                None => Ok(()),
+            },
         }
     }
 
@@ -460,13 +522,71 @@ impl<'a> ChunkedPass<'a> {
         self.chunked.kernels.products[&matmul].launch(queue, args)
     }
 
+    /// Works like [`gate_up`](ChunkedPass::gate_up) for rows of which some have adapters. The sums
+    /// are stored, and gated after the adapters are added.
+    fn gate_up_with_lora(
+        &self,
+        queue: &mut impl Queue,
+        rows: &LayerRows,
+        pass: LoraPass<'_>,
+        gate_up: &GateUpLora,
+    ) -> Result<(), Error> {
+        let w = &self.chunked.workspace;
+        let c = &self.chunked.config;
+        self.shrink(queue, pass, Some(gate_up.lora()), &w.normed)?;
+        let tiles = gate_up.tiles();
+        let matmul = self.gemm(tiles, Epilogue::Store);
+        let operand = self.operand(&w.normed.values, &w.normed.scale, c.hidden);
+        let sums = pass.sums(gate_up);
+        let args = MatmulArgs::<Host> {
+            y: &sums,
+            y_rows: tiles.rows,
+            ..self.args(self.blocks(&matmul), tiles, &operand)
+        };
+        self.chunked.kernels.products[&matmul].launch(queue, args)?;
+        pass.add(queue, Some(gate_up.lora()), self.lora_rows(), &sums)?;
+        let gated = GatedRows {
+            sums: &sums,
+            squares: &self.span.activations(&w.squares, 1),
+            gated: &self.span.activations(&w.inner.values, rows.dense.width),
+            gated_scale: &self.span.activations(&w.inner.scale, 1),
+        };
+        pass.gate(queue, rows, self.lora_rows(), gated)
+    }
+
+    /// Returns the rows of the pass for the kernels of adapters.
+    fn lora_rows(&self) -> LoraRows<'_> {
+        LoraRows {
+            tokens: self.input.tokens,
+            state: &self.chunked.workspace.state,
+        }
+    }
+
+    /// Queues the first half of the adapters of a matmul with this input.
+    fn shrink(
+        &self,
+        queue: &mut impl Queue,
+        pass: LoraPass<'_>,
+        lora: Option<&DeviceLora>,
+        x: &Panels,
+    ) -> Result<(), Error> {
+        let Some(lora) = lora else { return Ok(()) };
+        let operand = self.operand(&x.values, &x.scale, lora.columns());
+        pass.shrink(
+            queue,
+            lora,
+            self.lora_rows(),
+            &operand.values,
+            &operand.scale,
+        )
+    }
+
     /// Queues the addition of `W x` to the residual stream, or of its norm in layers that norm it.
     fn project(
         &self,
         queue: &mut impl Queue,
         layer: &LayerRows,
-        rows: &MatrixRows,
-        x: &Panels,
+        Projection { rows, x, lora }: Projection<'_>,
         gamma: Option<&View<u8>>,
     ) -> Result<(), Error> {
         let w = &self.chunked.workspace;
@@ -487,6 +607,10 @@ impl<'a> ChunkedPass<'a> {
             ..self.args(self.blocks(&matmul), rows, &operand)
         };
         self.chunked.kernels.products[&matmul].launch(queue, args)?;
+        if let Some((pass, lora)) = lora {
+            self.shrink(queue, pass, Some(lora), x)?;
+            pass.add(queue, Some(lora), self.lora_rows(), &to)?;
+        }
         self.add_normed(queue, gamma)
     }
 
@@ -513,6 +637,13 @@ impl<'a> ChunkedPass<'a> {
         };
         queue.launch(kernel, args)
     }
+}
+
+/// A matrix whose product is added to the residual stream, with its input and its adapters.
+struct Projection<'a> {
+    rows: &'a MatrixRows,
+    x: &'a Panels,
+    lora: Option<(LoraPass<'a>, &'a DeviceLora)>,
 }
 
 /// Returns the first elements of a buffer, and the rest.

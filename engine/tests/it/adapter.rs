@@ -221,7 +221,7 @@ impl Made {
     }
 }
 
-const LLAMA: Synth = Synth {
+pub(crate) const LLAMA: Synth = Synth {
     arch: "llama",
     formats: &[Q6_K, Q4_K, Q4_K, Q6_K, Q8_0, Q4_K, Q4_K],
     heads: 4,
@@ -232,7 +232,7 @@ const LLAMA: Synth = Synth {
     vocab: 304,
 };
 
-fn open(name: &str, case: Synth) -> Model {
+pub(crate) fn open(name: &str, case: Synth) -> Model {
     Model::open(&synth(case).save(&format!("adapter-{name}.gguf"))).unwrap()
 }
 
@@ -391,7 +391,7 @@ fn prompts_go_in_by_eight_and_not_by_chunks() {
 }
 
 #[test]
-fn a_batch_of_sequences_refuses_an_adapter() {
+fn a_batch_refuses_an_adapter_of_all_sequences() {
     let base = open("batch", LLAMA);
     let made = make(&base, "batch", &ALL);
     let options = warpwright_engine::BatchOptions::new(4, 64);
@@ -400,6 +400,6 @@ fn a_batch_of_sequences_refuses_an_adapter() {
         .err()
         .unwrap();
     assert!(matches!(error, Error::NoBatch { .. }), "{error}");
-    let said = "sequences of this model cannot be stepped together: its kernels do not apply adapters: use a Decoder, or merge the adapter";
+    let said = "sequences of this model cannot be stepped together: an adapter of the whole batch is not supported: open the model without it, and pass it to Batch::load_adapter";
     assert_eq!(error.to_string(), said);
 }

@@ -3,9 +3,12 @@
 use super::attention::BatchAttention;
 use super::choose::ChooseTokens;
 use super::gather::GatherRows;
+use super::lora::{BatchLoraAdd, BatchLoraAppend, BatchLoraShrink, GateTokens, LoraParts};
 use crate::format::dequantize::ColumnOrder;
 use crate::harness::variants::Variants;
 use crate::shared::Overlap;
+use crate::simple::rope::Pairing;
+use crate::simple::swiglu::Activation;
 
 /// Returns the kernels of a step of many sequences, except the matmuls.
 pub(crate) fn all() -> Variants {
@@ -30,6 +33,30 @@ pub(crate) fn all() -> Variants {
     ]);
     list.add([GatherRows]);
     list.add([ChooseTokens]);
+    list.add([BatchLoraShrink]);
+    list.add(
+        [LoraParts::One, LoraParts::Three, LoraParts::Halves].map(|parts| BatchLoraAdd { parts }),
+    );
+    list.add([
+        BatchLoraAppend {
+            head_dim: 64,
+            pairing: Pairing::Interleaved,
+        },
+        BatchLoraAppend {
+            head_dim: 128,
+            pairing: Pairing::HalfSplit,
+        },
+    ]);
+    list.add([
+        GateTokens {
+            activation: Activation::Silu,
+            order: order(32),
+        },
+        GateTokens {
+            activation: Activation::GeluTanh,
+            order: order(8),
+        },
+    ]);
     list
 }
 

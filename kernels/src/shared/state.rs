@@ -32,6 +32,11 @@ pub const SEQUENCE: u32 = 4;
 /// The index of the number of positions that the sequence can hold. A sequence is done when its
 /// next token would be at this position.
 pub const LIMIT: u32 = 5;
+/// The index of the row's LoRA adapter: 0 for none, otherwise the adapter's index plus 1.
+///
+/// Only the adapter kernels of a batch ([`batch`](crate::batch)) read it. For all other kernels it
+/// is 0.
+pub const ADAPTER: u32 = 6;
 
 /// A state with named fields, as the host writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,6 +54,8 @@ pub struct StepState {
     /// The number of positions that the sequence can hold, if several sequences are stepped
     /// together.
     pub limit: u32,
+    /// The index of the row's adapter, if it has one.
+    pub adapter: Option<u32>,
 }
 
 impl StepState {
@@ -60,6 +67,7 @@ impl StepState {
         prompt_len: 0,
         sequence: 0,
         limit: 0,
+        adapter: None,
     };
 
     /// Returns the words that the kernels read, each at its index.
@@ -71,6 +79,10 @@ impl StepState {
         words[PROMPT_LEN as usize] = self.prompt_len;
         words[SEQUENCE as usize] = self.sequence;
         words[LIMIT as usize] = self.limit;
+        words[ADAPTER as usize] = match self.adapter {
+            Some(index) => index + 1,
+            None => 0,
+        };
         words
     }
 }

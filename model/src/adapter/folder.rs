@@ -38,8 +38,17 @@ impl Outline {
     /// # Errors
     /// Returns the errors of [`Model::with_adapter`].
     pub fn with_adapter(mut self, folder: &Path) -> Result<Outline, Error> {
-        self.adapter = Some(Arc::new(open(folder, &self)?));
+        self.adapter = Some(Arc::new(self.read_adapter(folder)?));
         Ok(self)
+    }
+
+    /// Reads a LoRA adapter from a directory in PEFT's format, and checks it against the model. The
+    /// outline stays as it is.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Model::with_adapter`].
+    pub fn read_adapter(&self, folder: &Path) -> Result<Adapter, Error> {
+        open(folder, self)
     }
 }
 

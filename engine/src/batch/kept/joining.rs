@@ -1,6 +1,7 @@
 //! The prefix cache of a batch: prompts that start with pages of earlier or running sequences.
 
 use crate::Error;
+use crate::batch::adapters::identity::AdapterId;
 use crate::batch::engine::Batch;
 use crate::batch::pages::prefixes::PrefixScope;
 use crate::batch::sequence_id::SequenceId;
@@ -29,15 +30,19 @@ impl Batch {
     /// Saved pages are loaded if [`load_kept`](Batch::load_kept) has found them.
     /// Which prefixes are reused depends on [`BatchOptions::reuse`](crate::BatchOptions::reuse).
     ///
+    /// The sequence has the adapter of the scope.
+    ///
     /// # Errors
-    /// Returns [`Error::BatchFull`] if the batch has as many sequences as its options allow, or a
-    /// driver error. A saved page that cannot be read is no error: see
+    /// Returns [`Error::NoAdapter`] if the adapter of the scope is not loaded, [`Error::BatchFull`]
+    /// if the batch has as many sequences as its options allow, or a driver error. A saved page that cannot be read is no error: see
     /// [`take_ignored_files`](Batch::take_ignored_files).
     pub fn join_prompt(
         &mut self,
         prompt: &[u32],
         scope: PrefixScope,
     ) -> Result<(SequenceId, u32), Error> {
+        let adapter = AdapterId::of_scope(scope.adapter);
+        self.adapters.check(adapter)?;
         let scope = self.options.prefix_scope(scope);
         let reuse = self.options.prefix_reuse();
 
@@ -49,6 +54,7 @@ impl Batch {
         }
         self.load_pages(scope, reuse.reusable(prompt), u32::MAX)?;
         let (joined, cached) = self.sequences.join_prompt(prompt, scope, reuse)?;
+        self.adapters.set(joined, adapter);
         self.sample(joined, Sampling::greedy())?;
         Ok((joined, cached))
     }

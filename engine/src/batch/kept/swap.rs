@@ -1,6 +1,7 @@
 //! Sequences in host memory: the pages of a sequence are copied to the host, and later back to the device, bit for bit.
 
 use crate::Error;
+use crate::batch::adapters::identity::AdapterId;
 use crate::batch::engine::Batch;
 use crate::batch::kept::transfer::PageTransfer;
 use crate::batch::sequence_id::SequenceId;
@@ -12,6 +13,7 @@ use crate::sampling::options::Sampling;
 pub struct SwappedSequence {
     pages: SwappedPages,
     sampling: Sampling,
+    adapter: Option<AdapterId>,
     /// The words of the pages, one after the other.
     words: Vec<u64>,
 }
@@ -63,10 +65,12 @@ impl Batch {
         }
 
         let sampling = self.sampled[sequence.row as usize].clone();
-        self.sequences.leave(sequence)?;
+        let adapter = self.adapters.of_sequence(sequence);
+        self.leave(sequence)?;
         Ok(SwappedSequence {
             pages,
             sampling,
+            adapter,
             words,
         })
     }
@@ -79,11 +83,14 @@ impl Batch {
     /// # Errors
     /// - [`Error::BatchFull`] or [`Error::NoPages`] if there is no space for the sequence.
     /// - [`Error::NoSequence`] if the sequence was swapped out of another batch.
+    /// - [`Error::NoAdapter`] if its adapter was unloaded.
     /// - [`Error::Driver`] if the copy fails. You cannot use the batch afterwards.
     ///
     /// After the other errors the batch is unchanged.
     pub fn swap_in(&mut self, swapped: &SwappedSequence) -> Result<SequenceId, Error> {
+        self.adapters.check(swapped.adapter)?;
         let (id, missing) = self.sequences.swap_in(&swapped.pages)?;
+        self.adapters.set(id, swapped.adapter);
         if !missing.is_empty() {
             let transfer = PageTransfer::new(&self.device, missing.len())?;
             let words = transfer.page_words();

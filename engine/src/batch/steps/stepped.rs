@@ -14,7 +14,7 @@ use super::row_class::RowClass;
 use super::scored::ScoreRequest;
 use crate::Error;
 use crate::batch::device::StepInput;
-use crate::batch::engine::{Batch, row_state};
+use crate::batch::engine::Batch;
 use crate::batch::options::BatchRounding;
 use crate::batch::sequence_id::SequenceId;
 use crate::chunked::kernels;
@@ -484,7 +484,7 @@ impl Batch {
             let limit = self.options.ctx;
             let states = (first..)
                 .zip(tokens)
-                .map(|(position, &token)| row_state(sequence, token, position, limit));
+                .map(|(position, &token)| self.row_state(sequence, token, position, limit));
             pass.input.states.extend(states);
             pass.firsts.push((index, row));
 
