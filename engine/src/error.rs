@@ -207,6 +207,8 @@ pub enum Error {
         "the drafter received {given} tokens, but the decoder has {tokens}: pass the whole sequence"
     )]
     OtherHistory { given: usize, tokens: u32 },
+    #[error("a step with drafts can have {most} rows of single tokens and drafts, not {rows}")]
+    DraftRows { rows: usize, most: u32 },
     #[error("the drafter guessed token {token}, but the vocabulary has {vocab} tokens")]
     DraftToken { token: u32, vocab: u32 },
     #[error(

@@ -47,4 +47,21 @@ impl Batch {
         }
         Ok(())
     }
+
+    /// Builds the graphs of decode steps with up to `rows` tokens and drafts: see
+    /// [`BatchWanted::Verified`](crate::BatchWanted::Verified).
+    ///
+    /// # Errors
+    /// Returns a driver error if a kernel cannot be compiled.
+    pub fn compile_drafts(&mut self, rows: u32) -> Result<(), Error> {
+        let options = self.options;
+        let buckets: BTreeSet<u32> = (2..=rows.min(self.verified_per_step()))
+            .map(|rows| options.bucket_of(rows))
+            .collect();
+        for bucket in buckets {
+            self.device
+                .build_graph(StepRows::Bucket(bucket), GraphKind::Drafts)?;
+        }
+        Ok(())
+    }
 }

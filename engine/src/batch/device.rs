@@ -87,6 +87,9 @@ pub(super) enum GraphKind {
     Steps(u32),
     /// The logits of a decode step, without the choice of tokens.
     Logits,
+    /// One decode step whose rows may be consecutive positions of a sequence. Its kernels do not
+    /// overlap, because attention would read keys before the rows of this step have written them.
+    Drafts,
 }
 
 /// The input of a step.
@@ -94,7 +97,8 @@ pub(super) enum GraphKind {
 pub(super) struct StepInput {
     /// The state of each row.
     pub(super) states: Vec<StepState>,
-    /// The number of rows at the beginning that are the only ones of their sequences.
+    /// The number of rows at the beginning that are the only ones of their sequences, or that verify
+    /// drafts.
     pub(super) singles: u32,
     /// The work items of attention, which cover the other rows.
     pub(super) items: Vec<Item>,
@@ -256,6 +260,14 @@ impl BatchDevice {
         Ok(self.decode_sizes(rows))
     }
 
+    /// Launches a step as a graph whose rows may be consecutive positions of a sequence. The kernels
+    /// are those of a batch for any number of rows.
+    pub(super) fn draft_graph(&mut self, states: Vec<StepState>) -> Result<StepSizes, Error> {
+        let rows = StepRows::Bucket(self.write_bucket(states)?);
+        self.launch_recorded(rows, GraphKind::Drafts)?;
+        Ok(self.decode_sizes(rows))
+    }
+
     /// Works like [`step_graph`](BatchDevice::step_graph), but without the choice of tokens.
     pub(super) fn logits_graph(&mut self, states: Vec<StepState>) -> Result<StepSizes, Error> {
         let rows = self.write_rows(states)?;
@@ -401,7 +413,10 @@ impl BatchDevice {
             return self.record_lone(rows, what);
         }
 
-        let sizes = self.decode_sizes(rows);
+        let mut sizes = self.decode_sizes(rows);
+        if what == GraphKind::Drafts {
+            sizes.shape.overlap = false;
+        }
         self.prepare(sizes)?;
         let context = self.stream.context();
         let mut recorder = if sizes.shape.overlap {
@@ -416,6 +431,7 @@ impl BatchDevice {
                 }
             }
             GraphKind::Logits => self.launch_logits(&mut recorder, sizes)?,
+            GraphKind::Drafts => self.launch(&mut recorder, sizes)?,
         }
 
         Ok(recorder.finish())

@@ -14,6 +14,7 @@ use super::adapters::loaded::BatchAdapters;
 use super::device::{BatchDevice, StepInput, StepRows};
 use super::memory;
 use super::options::BatchOptions;
+use super::sampled::LatestTokens;
 use super::sequence_id::SequenceId;
 use super::sequences::Sequences;
 use super::steps::row_class::RowClass;
@@ -286,10 +287,11 @@ impl Batch {
             .zip(&firsts)
             .map(|((id, token), &first)| self.row_state(*id, *token, first, first + steps));
         let rows = self.device.write_rows(states.collect())?;
-        self.write_latest(
-            work.iter()
-                .map(|(id, token)| (*id, std::slice::from_ref(token))),
-        )?;
+        self.write_latest(work.iter().map(|(id, token)| LatestTokens {
+            sequence: *id,
+            given: std::slice::from_ref(token),
+            chosen: 1,
+        }))?;
         self.forget_latest(work.iter().map(|(id, _)| *id))?;
         self.free(work.iter().map(|(id, _)| *id))?;
         let mut progress = DecodeProgress {

@@ -29,6 +29,7 @@ impl BatchDevice {
                 }
             }
             GraphKind::Logits => self.lone_logits(&mut recorder, rows)?,
+            GraphKind::Drafts => unreachable!("drafts are verified by the kernels of a batch"),
         }
 
         Ok(recorder.finish())

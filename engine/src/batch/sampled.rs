@@ -7,6 +7,15 @@ use crate::Error;
 use crate::sampling::options::{Sampling, TokenChoice};
 use crate::sampling::probabilities::LogProbabilities;
 
+/// The tokens of a sequence in a step, for penalties.
+pub(super) struct LatestTokens<'a> {
+    pub(super) sequence: SequenceId,
+    /// The tokens that the step processes.
+    pub(super) given: &'a [u32],
+    /// The number of tokens that the step chooses, each after one of the last given tokens.
+    pub(super) chosen: usize,
+}
+
 impl Batch {
     /// Sets the sampling parameters of a sequence for its next tokens.
     ///
@@ -77,16 +86,23 @@ impl Batch {
     /// device.
     pub(super) fn write_latest<'w>(
         &self,
-        work: impl Iterator<Item = (SequenceId, &'w [u32])>,
+        work: impl Iterator<Item = LatestTokens<'w>>,
     ) -> Result<(), Error> {
-        for (id, given) in work {
+        for LatestTokens {
+            sequence: id,
+            given,
+            chosen,
+        } in work
+        {
             let sampling = &self.sampled[id.row as usize];
             if !sampling.penalizes() {
                 continue;
             }
 
             let tokens = [&self.sequences.get(id)?.tokens, given].concat();
-            let window = sampling.penalty_window as usize;
+
+            // The first chosen token looks back from an earlier position than the last one.
+            let window = (sampling.penalty_window as usize).saturating_add(chosen - 1);
             let latest = &tokens[tokens.len().saturating_sub(window)..];
             let device = &self.device;
             device.head.write_latest(

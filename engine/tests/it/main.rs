@@ -4,6 +4,7 @@ mod adapter;
 mod adapter_files;
 mod batch;
 mod batch_adapters;
+mod batch_drafts;
 mod batch_embed;
 mod batch_grammar;
 mod batch_items;

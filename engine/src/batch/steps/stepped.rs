@@ -16,6 +16,7 @@ use crate::Error;
 use crate::batch::device::StepInput;
 use crate::batch::engine::Batch;
 use crate::batch::options::BatchRounding;
+use crate::batch::sampled::LatestTokens;
 use crate::batch::sequence_id::SequenceId;
 use crate::chunked::kernels;
 use crate::chunked::products::ColumnSplits;
@@ -44,6 +45,10 @@ pub enum BatchWanted {
     Nothing,
     /// The token after the given ones.
     Next,
+    /// The tokens that are chosen after the first given token and after each of the following ones,
+    /// which are drafts, up to the first draft that was not chosen. That draft and those after it
+    /// are rejected: the sequence does not get them. See `verified`.
+    Verified,
     /// The log-probabilities of tokens that are known already, such as those of a prompt.
     Scored {
         /// The number of most likely tokens to return with each one. It must not exceed the number
@@ -60,6 +65,9 @@ pub enum BatchWanted {
 pub struct BatchStepped {
     /// The chosen token, if one was wanted.
     pub next: Option<u32>,
+    /// The tokens for [`BatchWanted::Verified`]: the accepted drafts and the token after them. The
+    /// sequence gets the first given token and the accepted drafts. The list is empty otherwise.
+    pub verified: Vec<u32>,
     /// The log-probabilities of the given tokens but the first, and of the following one if it was
     /// given. They are taken at temperature 1, without biases, penalties and grammars. The list is
     /// empty unless [`BatchWanted::Scored`] was given.
@@ -85,20 +93,25 @@ impl<'a> BatchItem<'a> {
     }
 
     /// Returns the class of the pass that processes the tokens. Several tokens go the way of a
-    /// prompt.
+    /// prompt, unless they are drafts.
     fn pass_class(&self) -> RowClass {
-        if self.tokens.len() == 1 {
+        if self.tokens.len() == 1 || self.wanted == BatchWanted::Verified {
             self.class
         } else {
             RowClass::Prompt
         }
     }
 
+    /// Returns true if each token is a row like the only token of a sequence.
+    fn has_single_rows(&self) -> bool {
+        self.tokens.len() == 1 || self.wanted == BatchWanted::Verified
+    }
+
     /// Returns true if a token is chosen after the given ones.
     fn chooses(&self) -> bool {
         match self.wanted {
             BatchWanted::Nothing => false,
-            BatchWanted::Next => true,
+            BatchWanted::Next | BatchWanted::Verified => true,
             BatchWanted::Scored { following, .. } => following.is_none(),
         }
     }
@@ -107,7 +120,7 @@ impl<'a> BatchItem<'a> {
     /// first given one.
     fn scores(&self) -> Option<(u32, Vec<u32>)> {
         match self.wanted {
-            BatchWanted::Nothing | BatchWanted::Next => None,
+            BatchWanted::Nothing | BatchWanted::Next | BatchWanted::Verified => None,
             BatchWanted::Scored { best, following } => {
                 let known = self.tokens.iter().copied().skip(1).chain(following);
                 Some((best, known.collect()))
@@ -122,6 +135,8 @@ struct PassRows {
     input: StepInput,
     /// The item of each selected row.
     heads: Vec<usize>,
+    /// The item of each row that is like the only one of its sequence. These rows come first.
+    singles: Vec<usize>,
     /// The first row of each item of the pass, with the item.
     firsts: Vec<(usize, u32)>,
 }
@@ -129,7 +144,7 @@ struct PassRows {
 /// A pass whose results are not read yet.
 struct LaunchedPass {
     /// The items whose rows went through the LM head, with their rows of the pass. The index is the
-    /// row of the head.
+    /// row of the head. An item with drafts has consecutive rows.
     heads: Vec<(usize, u32)>,
     /// The known tokens that are scored, by item.
     scores: Vec<(usize, ScoreRequest)>,
@@ -192,6 +207,7 @@ impl Batch {
     /// - [`Error::NoPrompt`], [`Error::PromptToken`] or [`Error::StepTokens`] if a sequence has no
     ///   tokens, an id is not in the vocabulary, or the step is too large.
     /// - [`Error::NotConstrained`] or [`Error::OtherVocabulary`] if a grammar cannot be applied.
+    /// - [`Error::DraftsConstrained`] or [`Error::DraftRows`] if drafts cannot be verified.
     /// - [`Error::BestTokens`] if more best tokens are wanted than the batch was created for.
     /// - [`Error::SequenceLength`] or [`Error::NoPages`] if a sequence or the cache has too little
     ///   space left.
@@ -228,7 +244,14 @@ impl Batch {
             .iter()
             .map(|item| (item.sequence, item.tokens.len() as u32));
         self.reserve(&counts.collect::<Vec<_>>())?;
-        self.write_latest(work.iter().map(|item| (item.sequence, item.tokens)))?;
+        self.write_latest(work.iter().map(|item| LatestTokens {
+            sequence: item.sequence,
+            given: item.tokens,
+            chosen: match item.wanted {
+                BatchWanted::Verified => item.tokens.len(),
+                BatchWanted::Nothing | BatchWanted::Next | BatchWanted::Scored { .. } => 1,
+            },
+        }))?;
         self.forget_latest(work.iter().map(|item| item.sequence))?;
 
         // All results are read before any sequence grows, so a failed step changes no sequence.
@@ -241,8 +264,16 @@ impl Batch {
             }
             self.read_pass(work, &launched, &mut stepped)?;
         }
-        for item in work.iter() {
-            self.sequences.append(item.sequence, item.tokens);
+        for (item, stepped) in work.iter().zip(&stepped) {
+            if item.wanted == BatchWanted::Verified {
+                // Rejected drafts leave nothing: their pages are released, and their keys and values
+                // in the last page are overwritten before they are read.
+                let kept = &item.tokens[..stepped.verified.len()];
+                self.sequences.append(item.sequence, kept);
+                self.sequences.release_rest(item.sequence);
+            } else {
+                self.sequences.append(item.sequence, item.tokens);
+            }
         }
         for (item, stepped) in work.iter_mut().zip(&stepped) {
             let (Some(matcher), Some(token)) = (&mut item.matcher, stepped.next) else {
@@ -260,6 +291,7 @@ impl Batch {
         self.check_work(work.iter().map(|item| (item.sequence, item.tokens)))?;
         let matchers = work.iter().filter_map(|item| item.matcher.as_deref());
         self.check_matchers(matchers)?;
+        self.check_drafts(work)?;
         let most = self.options.choice.logprobs().unwrap_or(0);
         let vocab = self.device.config.vocab;
         for item in work {
@@ -275,6 +307,41 @@ impl Batch {
             }
         }
         Ok(())
+    }
+
+    /// Checks the drafts of a step.
+    fn check_drafts(&self, work: &[BatchItem<'_>]) -> Result<(), Error> {
+        let with_drafts = |item: &&BatchItem<'_>| item.wanted == BatchWanted::Verified;
+        if !work.iter().any(|item| with_drafts(&item)) {
+            return Ok(());
+        }
+        if work
+            .iter()
+            .filter(with_drafts)
+            .any(|item| item.matcher.is_some())
+        {
+            return Err(Error::DraftsConstrained);
+        }
+        // Attention of single rows and the LM head have buffers for this many rows.
+        let rows = work.iter().map(|item| {
+            if item.has_single_rows() {
+                item.tokens.len()
+            } else {
+                1
+            }
+        });
+        let rows = rows.sum();
+        let most = self.verified_per_step();
+        if rows > most as usize {
+            return Err(Error::DraftRows { rows, most });
+        }
+        Ok(())
+    }
+
+    /// Returns the maximum number of tokens that a step with drafts chooses, over all sequences:
+    /// see [`BatchWanted::Verified`]. It is at least the number of sequences, and at least 64.
+    pub fn verified_per_step(&self) -> u32 {
+        self.device.head.capacity
     }
 
     /// Returns the passes of a step, with the indices of their items. If all steps must round in the
@@ -305,15 +372,21 @@ impl Batch {
         let PassRows {
             input,
             heads,
+            singles,
             firsts,
         } = self.pass_rows(work, class, items);
         let scores = self.score_requests(work, splits, &firsts);
         let constrained = heads.iter().any(|&item| work[item].matcher.is_some());
-        let single = input.items.is_empty() && scores.is_empty();
+        let drafted = items
+            .iter()
+            .any(|&item| work[item].has_single_rows() && work[item].tokens.len() > 1);
+
+        // There is no graph of drafts without the choice of tokens.
+        let single = input.items.is_empty() && scores.is_empty() && !(drafted && constrained);
 
         // A graph processes all its rows alike, so tokens are chosen even for items that want none.
         let heads: Vec<(usize, u32)> = if single {
-            firsts
+            singles.into_iter().zip(0..).collect()
         } else {
             heads
                 .into_iter()
@@ -325,6 +398,7 @@ impl Batch {
         }
 
         let sizes = match (single, constrained) {
+            (true, false) if drafted => self.device.draft_graph(input.states)?,
             (true, false) => self.device.step_graph(input.states)?,
             (true, true) => self.device.logits_graph(input.states)?,
             (false, _) => self.device.logits(&input)?,
@@ -365,23 +439,44 @@ impl Batch {
         self.device.stream.synchronize()?;
         for (head, &(item, row)) in (0..).zip(&launched.heads) {
             let BatchItem {
-                sequence, tokens, ..
-            } = work[item];
+                sequence,
+                tokens,
+                wanted,
+                ..
+            } = &work[item];
             if !work[item].chooses() {
                 continue;
             }
 
-            let position = (self.sequences.get(sequence)?.tokens.len() + tokens.len()) as u32 - 1;
-            let Some(token) = self.chosen(sequence, position) else {
+            // Rows after a rejected draft have no meaning, not even if their logits are not finite.
+            let verified = stepped[item].verified.len();
+            let is_rejected = tokens.get(verified) != stepped[item].verified.last();
+            if *wanted == BatchWanted::Verified && verified > 0 && is_rejected {
+                continue;
+            }
+
+            let rows = match wanted {
+                BatchWanted::Verified => verified + 1,
+                BatchWanted::Nothing | BatchWanted::Next | BatchWanted::Scored { .. } => {
+                    tokens.len()
+                }
+            };
+            let position = (self.sequences.get(*sequence)?.tokens.len() + rows) as u32 - 1;
+            let Some(token) = self.chosen(*sequence, position) else {
                 // Scores overwrite the logits of the head.
                 let reason = if launched.scores.is_empty() {
                     self.no_token(position, head)
                 } else {
                     self.no_token_in_row(row, position, launched.splits)?
                 };
-                return Err(in_sequence(sequence, reason));
+                return Err(in_sequence(*sequence, reason));
             };
-            stepped[item].next = Some(token);
+            match wanted {
+                BatchWanted::Verified => stepped[item].verified.push(token),
+                BatchWanted::Nothing | BatchWanted::Next | BatchWanted::Scored { .. } => {
+                    stepped[item].next = Some(token);
+                }
+            }
         }
 
         for (item, request) in &launched.scores {
@@ -398,11 +493,17 @@ impl Batch {
 
         // Scores overwrite the logits of the chosen tokens.
         self.latest = if launched.scores.is_empty() {
-            let heads = launched.heads.iter().zip(0..);
-            heads
-                .filter(|((item, _), _)| work[*item].chooses())
-                .map(|((item, _), head)| (work[*item].sequence, head))
-                .collect()
+            let mut latest = vec![];
+            let mut previous = None;
+            for (head, &(item, _)) in (0..).zip(&launched.heads) {
+                // The logits after the last accepted draft are those of the latest token.
+                let first = previous.replace(item) != Some(item);
+                if first && work[item].chooses() {
+                    let accepted = stepped[item].verified.len().saturating_sub(1) as u32;
+                    latest.push((work[item].sequence, head + accepted));
+                }
+            }
+            latest
         } else {
             vec![]
         };
@@ -453,8 +554,8 @@ impl Batch {
         sequence.expect("the work was checked").tokens.len() as u32
     }
 
-    /// Returns the rows of a pass over some items. Items with one token come first, and then the
-    /// others, the longest first.
+    /// Returns the rows of a pass over some items. Items with one token or with drafts come first,
+    /// and then the others, the longest first.
     fn pass_rows(&self, work: &[BatchItem<'_>], class: RowClass, items: &[usize]) -> PassRows {
         // The attention of single tokens rounds differently from that of several. A single token of
         // a prompt therefore goes the way of the other ones if all steps must round alike.
@@ -463,14 +564,18 @@ impl Batch {
             BatchRounding::Same => class == RowClass::Decode,
         };
         let mut order = items.to_vec();
-        order.sort_by_key(|&index| match work[index].tokens.len() {
-            1 => 0,
-            tokens => u32::MAX - tokens as u32,
+        order.sort_by_key(|&index| {
+            if work[index].has_single_rows() {
+                0
+            } else {
+                u32::MAX - work[index].tokens.len() as u32
+            }
         });
         let queries = kernels::queries(self.cores, &self.device.config);
         let mut pass = PassRows {
             input: StepInput::new(self.options.splits(class)),
             heads: vec![],
+            singles: vec![],
             firsts: vec![],
         };
         let mut items = vec![];
@@ -488,13 +593,22 @@ impl Batch {
             pass.input.states.extend(states);
             pass.firsts.push((index, row));
 
-            // Only the last token of a sequence can need logits.
+            // Only the last token of a sequence can need logits, except for drafts.
+            let first_head = match work[index].wanted {
+                BatchWanted::Verified => row,
+                BatchWanted::Nothing | BatchWanted::Next | BatchWanted::Scored { .. } => {
+                    row + count - 1
+                }
+            };
             if work[index].chooses() {
-                pass.input.selected.push(row + count - 1);
-                pass.heads.push(index);
+                for head in first_head..row + count {
+                    pass.input.selected.push(head);
+                    pass.heads.push(index);
+                }
             }
-            if count == 1 && single_attention {
-                pass.input.singles += 1;
+            if work[index].has_single_rows() && single_attention {
+                pass.input.singles += count;
+                pass.singles.extend((0..count).map(|_| index));
                 continue;
             }
 
