@@ -21,7 +21,7 @@ impl Batch {
     pub fn compile(&mut self, mut progress: impl FnMut(usize, usize)) -> Result<(), Error> {
         let options = self.options;
         let rows: BTreeSet<StepRows> = (1..=options.sequences)
-            .map(|rows| self.device.step_rows(rows))
+            .flat_map(|rows| self.device.all_step_rows(rows))
             .collect();
         let buckets: BTreeSet<u32> = (1..=options.tokens)
             .map(|tokens| options.bucket_of(tokens))

@@ -381,12 +381,16 @@ impl BatchDevice {
         Ok(())
     }
 
-    /// Returns the rows that a decode step of this many sequences computes.
-    pub(super) fn step_rows(&self, sequences: u32) -> StepRows {
-        match self.lone.rows(sequences) {
+    /// Returns the rows that decode steps of this many sequences compute, without adapters and, if
+    /// any are loaded, with adapters.
+    pub(super) fn all_step_rows(&self, sequences: u32) -> impl Iterator<Item = StepRows> {
+        let bucket = self.options.bucket_of(sequences);
+        let plain = match self.lone.rows(sequences) {
             Some(rows) => StepRows::Lone(rows),
-            None => StepRows::Bucket(self.options.bucket_of(sequences)),
-        }
+            None => StepRows::Bucket(bucket),
+        };
+        let adapted = self.lora.as_ref().map(|_| StepRows::Adapted(bucket));
+        std::iter::once(plain).chain(adapted)
     }
 
     /// Compiles the kernels of steps with prompts in this bucket, with any number of rows of the LM

@@ -1,6 +1,7 @@
 //! The adapters of all layers on the device, with the kernels that apply them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use warpwright_driver::Context;
 use warpwright_driver::launch::Kernel;
@@ -278,9 +279,8 @@ impl LoraPoolKernels {
         };
         for (rows, layer) in rows.iter().zip(layers) {
             for parts in layer.all().map(|lora| lora.parts) {
-                if !kernels.add.contains_key(&parts) {
-                    let kernel = load(context, BatchLoraAdd { parts })?;
-                    kernels.add.insert(parts, kernel);
+                if let Entry::Vacant(entry) = kernels.add.entry(parts) {
+                    entry.insert(load(context, BatchLoraAdd { parts })?);
                 }
             }
             if let Some(append) = append_kernel(rows)
