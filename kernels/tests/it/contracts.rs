@@ -808,6 +808,30 @@ const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
         "ticket has 0 elements, must have at least rows * kv_heads * groups = 1",
     ),
     (
+        "batch_lora_shrink",
+        "ranks",
+        Scalar(6),
+        "ranks is 6, must be a positive multiple of 4",
+    ),
+    (
+        "batch_lora_add",
+        "rank",
+        Scalar(260),
+        "rank is 260, must be 1 to 256",
+    ),
+    (
+        "batch_lora_append_64_interleaved",
+        "u",
+        Len(2),
+        "u has 2 elements, must have at least tokens * 3 * rank = 24",
+    ),
+    (
+        "gate_tokens_32",
+        "squares",
+        Len(3),
+        "squares has 3 elements, must have capacity = 8",
+    ),
+    (
         "gather_rows",
         "n",
         Scalar(6),

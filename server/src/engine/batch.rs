@@ -1,13 +1,14 @@
 //! An engine over a batch, for many sequences at a time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use warpwright_driver::Context;
 use warpwright_engine::{
-    Batch, BatchItem, BatchOptions, BatchWanted, Error, LoadablePages, PageFolder, PrefixScope,
-    RowClass, SequenceId, TokenChoice,
+    AdapterId, Batch, BatchItem, BatchOptions, BatchWanted, Error, LoadablePages, PageFolder,
+    PrefixScope, RowClass, SequenceId, TokenChoice,
 };
-use warpwright_model::Model;
+use warpwright_model::{Adapter, Model};
 
 use super::interface::{
     ChosenToken, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey, SequenceStart,
@@ -235,8 +236,19 @@ impl BatchEngine {
         Ok(results)
     }
 
+    /// Returns the loaded adapter with a key.
+    fn adapter(&self, key: &str) -> Result<AdapterId, Error> {
+        let mut adapters = self.batch.adapters();
+        let found = adapters.find(|adapter| adapter_key(*adapter) == key);
+        found.ok_or(Error::NoAdapter)
+    }
+
     fn join_batch(&mut self, start: &SequenceStart<'_>) -> Result<(SequenceId, u32), Error> {
-        let scope = PrefixScope::salted(start.salt);
+        let adapter = start.adapter.map(|key| self.adapter(key)).transpose()?;
+        let scope = PrefixScope {
+            adapter: adapter.map_or(0, AdapterId::scope),
+            ..PrefixScope::salted(start.salt)
+        };
         let (id, cached) = self.batch.join_prompt(start.prompt, scope)?;
         for file in self.batch.take_ignored_files() {
             tracing::warn!(file = %file.path.display(), "a saved page is ignored: {}", file.reason);
@@ -270,10 +282,6 @@ impl Engine for BatchEngine {
 
     fn join(&mut self, start: &SequenceStart<'_>) -> Result<Joined, EngineError> {
         self.check_lost()?;
-        if let Some(name) = start.adapter {
-            let reason = format!("no adapter with the name {name} is loaded");
-            return Err(EngineError::Unsupported(reason));
-        }
         let joined = self.join_batch(start);
         let (id, cached) = joined.map_err(|error| self.failed(&error))?;
         let key = SequenceKey(self.joined);
@@ -321,6 +329,26 @@ impl Engine for BatchEngine {
         vectors.map_err(|error| self.failed(&error))
     }
 
+    fn load_adapter(&mut self, adapter: Arc<Adapter>) -> Result<String, EngineError> {
+        self.check_lost()?;
+        match self.batch.load_adapter(adapter) {
+            Ok(id) => Ok(adapter_key(id)),
+            // The adapters that were loaded before are still there.
+            Err(Error::Driver(error @ warpwright_driver::Error::OutOfMemory { .. })) => {
+                Err(EngineError::Unsupported(error.to_string()))
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    fn unload_adapter(&mut self, key: &str) -> Result<(), EngineError> {
+        self.check_lost()?;
+        let unloaded = self
+            .adapter(key)
+            .and_then(|id| self.batch.unload_adapter(id));
+        unloaded.map_err(|error| self.failed(&error))
+    }
+
     fn save(&mut self) -> Result<(), String> {
         let Some(folder) = &self.folder else {
             return Ok(());
@@ -330,4 +358,9 @@ impl Engine for BatchEngine {
         tracing::info!(?saved, folder = %folder.path().display(), "saved the pages of prompts");
         Ok(())
     }
+}
+
+/// Returns the key of an adapter.
+fn adapter_key(adapter: AdapterId) -> String {
+    format!("{:016x}", adapter.scope())
 }

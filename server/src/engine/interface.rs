@@ -1,8 +1,10 @@
 //! The interface between the scheduler and the engine that computes tokens.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 use warpwright_engine::{LogProbabilities, Sampling};
-use warpwright_model::Matcher;
+use warpwright_model::{Adapter, Matcher};
 
 /// The id of a sequence in an engine. An engine never uses an id twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,7 +52,7 @@ pub struct SequenceStart<'a> {
     pub salt: u64,
     /// The parameters by which tokens are chosen.
     pub sampling: &'a Sampling,
-    /// The name of a loaded adapter, or `None`.
+    /// The key of a loaded adapter, or `None`.
     pub adapter: Option<&'a str>,
 }
 
@@ -180,7 +182,7 @@ pub trait Engine: Send {
     /// Adds a sequence. The longest cached prefix of its prompt becomes its first tokens.
     ///
     /// # Errors
-    /// Returns [`EngineError::Unsupported`] if the engine has no adapter with the given name, or
+    /// Returns [`EngineError::Unsupported`] if the engine has no adapter with the given key, or
     /// [`EngineError::Lost`].
     ///
     /// # Panics
@@ -229,6 +231,28 @@ pub trait Engine: Send {
     /// # Errors
     /// Returns [`EngineError::Unsupported`] if the engine cannot compute embeddings.
     fn embed(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, EngineError>;
+
+    /// Loads an adapter, and returns the key by which sequences choose it. Adapters with equal values
+    /// have the same key, and are unloaded as often as they were loaded.
+    ///
+    /// # Errors
+    /// Returns [`EngineError::Unsupported`] if the engine has no adapters, or if this one does not
+    /// fit the model or the free memory. Returns [`EngineError::Lost`] if the device has failed.
+    fn load_adapter(&mut self, adapter: Arc<Adapter>) -> Result<String, EngineError> {
+        drop(adapter);
+        let reason = "this engine has no adapters: it decodes one sequence at a time";
+        Err(EngineError::Unsupported(reason.to_owned()))
+    }
+
+    /// Unloads an adapter that no sequence uses.
+    ///
+    /// # Errors
+    /// Returns [`EngineError::Unsupported`] if no such adapter is loaded or a sequence uses it, or
+    /// [`EngineError::Lost`].
+    fn unload_adapter(&mut self, key: &str) -> Result<(), EngineError> {
+        let reason = format!("no adapter with the key {key} is loaded");
+        Err(EngineError::Unsupported(reason))
+    }
 
     /// Saves what outlives the process, such as pages for prompts after a restart. It is called
     /// once, without sequences, before the engine is dropped by a server that shuts down.

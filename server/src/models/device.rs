@@ -11,6 +11,7 @@ use warpwright_engine::{
 };
 use warpwright_model::Model;
 
+use super::adapters::{AdapterEntry, AdapterOptions, AdapterTable};
 use super::loader::{LoadError, LoadProgress, ModelEntry, ModelLoader};
 use super::opened::OpenedModel;
 use super::overrides::RequestOverrides;
@@ -47,6 +48,8 @@ pub struct DeviceOptions {
     pub repetition: Repetition,
     /// The folder that keeps pages of the cache over a restart.
     pub cache: Option<CacheFolder>,
+    /// The adapters.
+    pub adapters: AdapterOptions,
 }
 
 /// The dependence of a text on other requests.
@@ -81,6 +84,8 @@ struct ChosenEngine {
     engine: Box<dyn Engine>,
     /// The engine as the end of the sentence "serving .. by ..".
     description: String,
+    /// The loaded adapters with their keys.
+    adapters: Vec<(AdapterEntry, String)>,
 }
 
 /// The result of an attempt to load a batch.
@@ -119,6 +124,7 @@ impl DeviceLoader {
             match self.batch(context, model, progress)? {
                 BatchAttempt::Loaded(mut engine) => {
                     self.keep_pages(&mut engine, model)?;
+                    let adapters = self.load_adapters(&mut engine, model)?;
 
                     // The emulator compiles each kernel in milliseconds.
                     if !is_emulator(context)
@@ -130,6 +136,7 @@ impl DeviceLoader {
                     return Ok(ChosenEngine {
                         engine,
                         description: format!("the kernels for batches on {device}"),
+                        adapters,
                     });
                 }
                 BatchAttempt::Unsupported(why) => why,
@@ -145,6 +152,7 @@ impl DeviceLoader {
         Ok(ChosenEngine {
             engine: Box::new(engine),
             description: format!("a decoder on {device} ({why})"),
+            adapters: vec![],
         })
     }
 
@@ -162,7 +170,13 @@ impl DeviceLoader {
         if options.repetition == Repetition::Exact {
             return Some("--deterministic");
         }
-        options.cache.as_ref().map(|_| "--cache-dir")
+        if options.cache.is_some() {
+            return Some("--cache-dir");
+        }
+        if !options.adapters.loaded.is_empty() {
+            return Some("--lora");
+        }
+        options.adapters.folder.as_ref().map(|_| "--lora-dir")
     }
 
     fn ctx(&self, model: &Model) -> u32 {
@@ -185,7 +199,13 @@ impl DeviceLoader {
             // All sequences with a full context do not fit. As many pages as fit serve as many
             // sequences as there are short ones. A little is left free for other programs.
             let pages = room / PAGE;
-            let positions = (pages - pages / 32) * PAGE;
+            let spare = if self.options.adapters.are_used() {
+                // Adapters are loaded next to the pages.
+                pages / 8
+            } else {
+                pages / 32
+            };
+            let positions = (pages - spare) * PAGE;
             if positions >= u64::from(options.ctx.next_multiple_of(PAGE as u32)) {
                 loaded = load(BatchOptions {
                     positions: positions as u32,
@@ -216,6 +236,29 @@ impl DeviceLoader {
                 ..options
             },
         }
+    }
+
+    /// Loads the adapters that are loaded with the model, and returns their keys.
+    fn load_adapters(
+        &self,
+        engine: &mut BatchEngine,
+        model: &Model,
+    ) -> Result<Vec<(AdapterEntry, String)>, LoadError> {
+        let mut loaded = vec![];
+        for entry in &self.options.adapters.loaded {
+            let failed =
+                |error: String| LoadError::Failed(format!("--lora {}: {error}", entry.name));
+            let adapter = model
+                .outline
+                .read_adapter(&entry.path)
+                .map_err(|error| failed(error.to_string()))?;
+            let key = engine
+                .load_adapter(Arc::new(adapter))
+                .map_err(|error| failed(error.to_string()))?;
+            tracing::info!(name = entry.name, path = %entry.path.display(), "loaded an adapter");
+            loaded.push((entry.clone(), key));
+        }
+        Ok(loaded)
     }
 
     /// Makes the engine keep pages in the folder, and reports the pages that it finds there.
@@ -294,7 +337,20 @@ impl ModelLoader for DeviceLoader {
         let chosen = self.engine(&context, &opened.model, progress)?;
         opened.description.engine = chosen.description;
         let scheduler = Scheduler::start(chosen.engine, self.scheduler_options());
-        Ok(opened.serve(entry.name.clone(), scheduler))
+        let options = &self.options.adapters;
+        let adapters = options.are_used().then(|| {
+            Arc::new(AdapterTable::new(
+                entry.name.clone(),
+                scheduler.clone(),
+                opened.model.outline.clone(),
+                options.folder.clone(),
+                chosen.adapters,
+            ))
+        });
+        Ok(ServedModel {
+            adapters,
+            ..opened.serve(entry.name.clone(), scheduler)
+        })
     }
 }
 

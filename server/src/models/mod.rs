@@ -1,5 +1,6 @@
 //! The models that a server has, and their state.
 
+mod adapters;
 mod device;
 mod folder;
 mod loader;
@@ -9,6 +10,8 @@ mod registry;
 mod scripted;
 mod served;
 
+pub(crate) use adapters::forbidden;
+pub use adapters::{AdapterEntry, AdapterLease, AdapterOptions, AdapterTable, ServedAdapter};
 pub use device::{CacheFolder, DeviceLoader, DeviceOptions, OpenContext, Repetition};
 pub use folder::{is_model_folder, models_in};
 pub use loader::{LoadError, LoadProgress, ModelEntry, ModelLoader};

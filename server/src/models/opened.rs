@@ -1,7 +1,7 @@
 //! A model whose files are open, but whose weights are not loaded.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use warpwright_engine::{GenerationConfig, Sampling};
@@ -21,7 +21,7 @@ pub struct OpenedModel {
     pub warnings: Vec<String>,
     template: Option<Arc<ChatTemplate>>,
     tool_template: Option<Arc<ChatTemplate>>,
-    grammars: GrammarCompiler,
+    grammars: Arc<GrammarCompiler>,
     /// The values of requests that set none.
     pub defaults: RequestDefaults,
     /// Facts that the server shows.
@@ -58,7 +58,7 @@ impl OpenedModel {
             warnings,
             template,
             tool_template,
-            grammars,
+            grammars: Arc::new(grammars),
             description,
         })
     }
@@ -94,7 +94,9 @@ impl OpenedModel {
             max_tokens: self.defaults.max_tokens,
             description: self.description,
             scheduler,
-            literal: OnceLock::new(),
+            adapters: None,
+            adapter: None,
+            literal: Arc::default(),
         }
     }
 }

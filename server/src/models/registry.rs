@@ -52,7 +52,7 @@ struct Shared {
 /// The names that requests may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NamePolicy {
-    /// Any name means the only model.
+    /// Any name means the only model, unless it has adapters.
     Any,
     /// A name must be that of a model.
     Listed,
@@ -177,12 +177,21 @@ impl Models {
         }
     }
 
-    /// Returns the model for a request that names `name`, or no model. If it is not loaded, loading
-    /// starts.
+    /// Returns the model or the adapter for a request that names `name`, or no model. If it is not
+    /// loaded, loading starts.
     ///
     /// # Errors
     /// Returns an error if there is no such model, if it is being loaded, or if it cannot be loaded.
     pub async fn find(&self, name: Option<&str>) -> Result<Arc<ServedModel>, RequestError> {
+        let model = self.find_loaded(name)?;
+        match self.shared.names {
+            NamePolicy::Any => model.named(name),
+            NamePolicy::Listed => Ok(model),
+        }
+    }
+
+    /// Returns the loaded model for a request that names `name`.
+    fn find_loaded(&self, name: Option<&str>) -> Result<Arc<ServedModel>, RequestError> {
         let mut table = self.table();
         let index = self.index(&table, name)?;
         table.uses += 1;

@@ -6,6 +6,8 @@ use warpwright_engine::Sampling;
 use warpwright_model::chat::ChatTemplate;
 use warpwright_model::{GrammarCompiler, Tokenizer};
 
+use super::adapters::{AdapterLease, AdapterTable, ServedAdapter};
+use crate::error::{ErrorKind, RequestError};
 use crate::scheduler::Scheduler;
 
 /// A model that is loaded, with everything that requests need.
@@ -21,7 +23,7 @@ pub struct ServedModel {
     /// The chat template for conversations with tools. Usually it is the same.
     pub tool_template: Option<Arc<ChatTemplate>>,
     /// The compiler of grammars for the model's vocabulary.
-    pub grammars: GrammarCompiler,
+    pub grammars: Arc<GrammarCompiler>,
     /// The tokens that end a text.
     pub stop: Vec<u32>,
     /// The sampling parameters of requests that set none.
@@ -34,11 +36,87 @@ pub struct ServedModel {
     pub description: ModelDescription,
     /// The scheduler of the model's engine.
     pub scheduler: Scheduler,
+    /// The adapters that requests can choose, or `None` if the server has none.
+    pub adapters: Option<Arc<AdapterTable>>,
+    /// The adapter that requests to this model use, if it is an adapter of a base model.
+    pub adapter: Option<Arc<AdapterLease>>,
     /// The tokenizer for which names of control tokens are text, once it was needed.
-    pub(super) literal: OnceLock<Result<Tokenizer, String>>,
+    pub(super) literal: Arc<OnceLock<Result<Tokenizer, String>>>,
 }
 
 impl ServedModel {
+    /// Returns the model or the adapter with a name.
+    ///
+    /// A model without adapters answers to every name, because clients such as Claude Code send
+    /// names of other models. With adapters, another name could be that of an adapter that is not
+    /// loaded any more, so it is refused.
+    ///
+    /// # Errors
+    /// Returns [`ErrorKind::NotFound`] if the model has adapters, and none of this name.
+    pub fn named(
+        self: Arc<ServedModel>,
+        name: Option<&str>,
+    ) -> Result<Arc<ServedModel>, RequestError> {
+        let (Some(adapters), Some(name)) = (&self.adapters, name) else {
+            return Ok(self);
+        };
+        if name == self.name {
+            return Ok(self);
+        }
+        if let Some(adapter) = adapters.find(name) {
+            return Ok(Arc::new(self.with_adapter(adapter)));
+        }
+
+        let adapters = adapters.list();
+        let names = adapters.iter().map(|adapter| &*adapter.name);
+        let names: Vec<&str> = std::iter::once(&*self.name).chain(names).collect();
+        Err(RequestError {
+            kind: ErrorKind::NotFound,
+            message: format!(
+                "no model or adapter {name:?}: use one of {}",
+                names.join(", ")
+            ),
+            param: Some("model".to_owned()),
+        })
+    }
+
+    /// Returns the model whose requests use an adapter.
+    fn with_adapter(&self, adapter: ServedAdapter) -> ServedModel {
+        ServedModel {
+            name: adapter.name,
+            created: adapter.created,
+            tokenizer: Arc::clone(&self.tokenizer),
+            template: self.template.clone(),
+            tool_template: self.tool_template.clone(),
+            grammars: Arc::clone(&self.grammars),
+            stop: self.stop.clone(),
+            defaults: self.defaults.clone(),
+            seed: self.seed,
+            max_tokens: self.max_tokens,
+            description: self.description.clone(),
+            scheduler: self.scheduler.clone(),
+            adapters: self.adapters.clone(),
+            adapter: Some(adapter.lease),
+            literal: Arc::clone(&self.literal),
+        }
+    }
+
+    /// Returns an error if the requests to this model use an adapter, for work that adapters are not
+    /// applied to.
+    ///
+    /// # Errors
+    /// Returns an error that names the field `model`.
+    pub fn refuse_adapter(&self, work: &str) -> Result<(), RequestError> {
+        if self.adapter.is_none() {
+            return Ok(());
+        }
+        let message = format!(
+            "{work} with an adapter are not supported: use the base model instead of {}",
+            self.name
+        );
+        Err(RequestError::invalid("model", message))
+    }
+
     /// Returns a tokenizer for which names of control tokens are text like any other. The first call
     /// opens the model's files again.
     ///

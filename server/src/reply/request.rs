@@ -29,8 +29,6 @@ pub struct ReplyRequest {
     pub logprobs: Option<u32>,
     /// The number of best log-probabilities per token of the prompt, or `None` for none at all.
     pub prompt_logprobs: Option<u32>,
-    /// The name of the adapter, or `None`.
-    pub adapter: Option<String>,
     /// Cached prefixes are shared only among requests with the same salt.
     pub salt: u64,
 }

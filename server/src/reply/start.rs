@@ -13,7 +13,7 @@ use super::reader::{ReplyReader, ReplyReaderOptions};
 use super::request::{CallLimit, ChatPrompt, ReplyPrompt, ReplyRequest};
 use super::{grammar, sampling};
 use crate::error::{ErrorKind, RequestError};
-use crate::models::ServedModel;
+use crate::models::{AdapterLease, ServedModel};
 use crate::scheduler::{Generation, GenerationEvent, GenerationRequest, SubmitError};
 
 /// The replies to a request. Dropping them cancels all generations.
@@ -121,6 +121,8 @@ struct PreparedReply {
     sampling: warpwright_engine::Sampling,
     stops: StopStrings,
     grammar: Option<Grammar>,
+    /// The adapter, which stays loaded while the reply is generated.
+    adapter: Option<Arc<AdapterLease>>,
 }
 
 impl PreparedReply {
@@ -137,6 +139,7 @@ impl PreparedReply {
             .map_err(|error| RequestError::invalid("stop", error.to_string()))?;
         Ok(PreparedReply {
             grammar: grammar::compile(model, prompt.chat.as_ref(), request.format.as_ref())?,
+            adapter: model.adapter.clone(),
             prompt,
             request,
             sampling,
@@ -157,7 +160,7 @@ impl PreparedReply {
             },
             at_end: self.request.at_end,
             grammar: self.grammar.as_ref().map(Grammar::matcher),
-            adapter: self.request.adapter.clone(),
+            adapter: self.adapter.as_ref().map(|lease| lease.key().to_owned()),
             salt: self.request.salt,
             prompt_logprobs: self.request.prompt_logprobs,
         }

@@ -8,6 +8,7 @@
 //! | `sequence`, `embedding`, `request` | requests, and the events sent back |
 //! | `check`, `retry`, `status`, `metrics`, `options`, `outbox` | what their names say |
 
+mod adapter;
 mod check;
 mod core;
 mod embedding;

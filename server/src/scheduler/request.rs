@@ -34,7 +34,7 @@ pub struct GenerationRequest {
     pub at_end: AtEnd,
     /// The grammar of the generated text.
     pub grammar: Option<Matcher>,
-    /// The name of the adapter, or `None`.
+    /// The key of a loaded adapter, or `None`.
     pub adapter: Option<String>,
     /// Prefixes are shared only among requests with the same salt.
     pub salt: u64,

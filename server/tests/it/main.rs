@@ -1,5 +1,6 @@
 //! Tests of the server through its public interface.
 
+mod adapters;
 mod agents;
 mod deterministic;
 mod device_engines;

@@ -71,7 +71,6 @@ fn request(prompt: ReplyPrompt) -> ReplyRequest {
         format: None,
         logprobs: None,
         prompt_logprobs: None,
-        adapter: None,
         salt: 0,
     }
 }

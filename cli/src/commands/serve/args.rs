@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use warpwright_server::http::log::LogForm;
+use warpwright_server::models::AdapterEntry;
 
 use crate::device::DeviceChoice;
 use crate::generation::options::TokenLimit;
@@ -134,6 +135,19 @@ pub(super) struct EngineArgs {
     /// Largest size of the files in --cache-dir, in GiB
     #[arg(long, value_name = "GIB", default_value_t = 16, requires = "cache_dir", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(super) cache_size: u64,
+    /// LoRA adapter to serve next to the model; can be repeated
+    ///
+    /// A request uses the adapter if it has NAME as its model. The folder is one that PEFT or
+    /// `warpwright finetune` has written. One step processes requests of all adapters and of the
+    /// model itself.
+    #[arg(long, alias = "lora-modules", value_name = "NAME=FOLDER", value_parser = named_adapter)]
+    pub(super) lora: Vec<AdapterEntry>,
+    /// Folder from which clients may load adapters while the server runs
+    ///
+    /// It allows /v1/load_lora_adapter and /v1/unload_lora_adapter. Paths outside of the folder are
+    /// refused.
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) lora_dir: Option<PathBuf>,
     /// Largest number of models that are loaded at a time, of a folder of models
     #[arg(long, alias = "models-max", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) max_models: Option<u32>,
@@ -197,6 +211,16 @@ impl From<LogArg> for LogForm {
             LogArg::Text => LogForm::Text,
             LogArg::Json => LogForm::Json,
         }
+    }
+}
+
+fn named_adapter(text: &str) -> Result<AdapterEntry, String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok(AdapterEntry {
+            name: name.to_owned(),
+            path: path.into(),
+        }),
+        Some(_) | None => Err("expected NAME=FOLDER, such as poet=adapters/poet".to_owned()),
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpwright_server::models::{
-    CacheFolder, DeviceLoader, DeviceOptions, LoadedTemplate, ModelEntry, ModelLoader, Models,
-    OpenContext, RegistryOptions, Repetition, RequestOverrides, ScriptedLoader, ScriptedSizes,
-    ServedModel, is_model_folder, models_in,
+    AdapterOptions, CacheFolder, DeviceLoader, DeviceOptions, LoadedTemplate, ModelEntry,
+    ModelLoader, Models, OpenContext, RegistryOptions, Repetition, RequestOverrides,
+    ScriptedLoader, ScriptedSizes, ServedModel, is_model_folder, models_in,
 };
 
 use super::args::Args;
@@ -59,6 +59,7 @@ impl ModelSource {
                     .to_owned(),
             ));
         }
+        check_adapters(args, &entries, kind)?;
         Ok(ModelSource {
             entries,
             kind,
@@ -89,6 +90,43 @@ impl ModelSource {
             SourceKind::Single => Models::load_single(entries.remove(0), loader),
             SourceKind::Folder => Models::several(entries, loader, options),
         }
+    }
+}
+
+/// Returns an error if the server cannot have adapters, or if two names are equal.
+fn check_adapters(args: &Args, entries: &[ModelEntry], kind: SourceKind) -> Result<(), Failure> {
+    let option = match (args.engine.lora.is_empty(), &args.engine.lora_dir) {
+        (false, _) => "--lora",
+        (true, Some(_)) => "--lora-dir",
+        (true, None) => return Ok(()),
+    };
+    if kind == SourceKind::Folder {
+        return Err(Failure::Input(format!(
+            "{option} needs one model, and this is a folder of models: name the base model"
+        )));
+    }
+    if args.scripted.is_some() {
+        return Err(Failure::Input(format!(
+            "{option} needs the model's weights: leave out --scripted"
+        )));
+    }
+
+    let mut names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
+    for adapter in &args.engine.lora {
+        if names.contains(&&*adapter.name) {
+            return Err(Failure::Input(format!(
+                "two models have the name {}: give the adapter another one",
+                adapter.name
+            )));
+        }
+        names.push(&adapter.name);
+    }
+    match &args.engine.lora_dir {
+        Some(folder) if !folder.is_dir() => Err(Failure::Input(format!(
+            "{}: --lora-dir must be a folder",
+            folder.display()
+        ))),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -184,6 +222,10 @@ fn loader(args: &Args) -> Result<Arc<dyn ModelLoader>, Failure> {
             path,
             bytes: args.engine.cache_size << 30,
         }),
+        adapters: AdapterOptions {
+            loaded: args.engine.lora.clone(),
+            folder: args.engine.lora_dir.clone(),
+        },
     };
     Ok(Arc::new(DeviceLoader::new(open, options, defaults)))
 }

@@ -64,7 +64,6 @@ pub fn reply_request(
         format,
         logprobs: None,
         prompt_logprobs: None,
-        adapter: None,
         salt: info.salt,
     })
 }

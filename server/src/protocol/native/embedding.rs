@@ -51,6 +51,7 @@ async fn embedded(state: &AppState, body: &[u8]) -> Result<Value, RequestError> 
     let request: EmbeddingRequest = Body::parse(body)?.read()?;
     whole_in("embd_normalize", request.embd_normalize, 2..=2)?;
     let model = state.models.find(request.model.as_deref()).await?;
+    model.refuse_adapter("embeddings")?;
     let (field, content) = match (request.content, request.input) {
         (Some(content), _) => ("content", content),
         (None, Some(input)) => ("input", input),

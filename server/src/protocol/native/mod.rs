@@ -3,6 +3,7 @@
 //! The names and fields are those of `tools/server/README.md` in
 //! <https://github.com/ggml-org/llama.cpp>.
 
+mod adapters;
 mod completion;
 mod embedding;
 mod error;
@@ -36,7 +37,7 @@ use crate::http::surface::ProtocolSurface;
         page::status_json,
         props::props,
         props::slots,
-        refused::adapters,
+        adapters::adapters,
         refused::infill,
         refused::rerank,
         refused::set_adapters,
@@ -90,6 +91,6 @@ pub fn routes() -> Router<AppState> {
         .route("/v1/reranking", post(refused::rerank))
         .route(
             "/lora-adapters",
-            get(refused::adapters).post(refused::set_adapters),
+            get(adapters::adapters).post(refused::set_adapters),
         )
 }

@@ -1,9 +1,7 @@
 //! Endpoints of llama.cpp's server that do not exist here. They are refused by name, because their
 //! absence would look like a wrong address.
 
-use axum::Json;
-use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use axum::response::Response;
 
 use super::error::error_response;
 use crate::error::{ErrorKind, RequestError};
@@ -47,16 +45,6 @@ pub(super) async fn set_props() -> Response {
     refused("properties are options of `warpwright serve`: restart it to change them")
 }
 
-/// Lists the adapters. There are none.
-#[utoipa::path(
-    get,
-    path = "/lora-adapters",
-    responses((status = 200, description = "The adapters"))
-)]
-pub(super) async fn adapters() -> Response {
-    Json(json!([])).into_response()
-}
-
 /// Refuses to change the scales of adapters.
 #[utoipa::path(
     post,
@@ -64,5 +52,5 @@ pub(super) async fn adapters() -> Response {
     responses((status = 501, description = "Not supported"))
 )]
 pub(super) async fn set_adapters() -> Response {
-    refused("the scales of adapters cannot be changed: the server has no adapters")
+    refused("the scales of adapters cannot be changed: name the adapter of a request in `model`")
 }

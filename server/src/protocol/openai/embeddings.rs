@@ -108,6 +108,7 @@ async fn respond(state: &AppState, body: &[u8]) -> Result<EmbeddingList, Request
     let form = vector_form(request.encoding_format.as_deref())?;
     let inputs = prompts("input", request.input.as_ref())?;
     let model = state.models.find(request.model.as_deref()).await?;
+    model.refuse_adapter("embeddings")?;
     check_dimensions(&model, request.dimensions)?;
 
     let single = matches!(request.input, Some(Value::String(_)));

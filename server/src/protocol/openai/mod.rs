@@ -1,5 +1,6 @@
 //! The protocol of OpenAI: chat completions, completions, embeddings and models.
 
+mod adapters;
 mod chat;
 mod completion;
 mod embeddings;
@@ -11,6 +12,7 @@ mod logprobs;
 mod model_list;
 mod usage;
 
+pub use adapters::{LoadAdapterRequest, UnloadAdapterRequest};
 pub use chat::{
     CallDelta, CallFunction, CallMessage, CallRequest, CalledFunction, ChatBody, ChatCall,
     ChatChoice, ChatChunk, ChatCollector, ChatCompletion, ChatRequest, ChatStream, ChunkChoice,
@@ -41,6 +43,8 @@ use crate::http::surface::ProtocolSurface;
 
 #[derive(OpenApi)]
 #[openapi(paths(
+    adapters::load,
+    adapters::unload,
     chat::endpoint::chat_completions,
     completion::endpoint::completions,
     embeddings::embeddings,
@@ -69,6 +73,8 @@ pub fn routes() -> Router<AppState> {
         .route("/chat/completions", post(chat::endpoint::chat_completions))
         .route("/v1/completions", post(completion::endpoint::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/load_lora_adapter", post(adapters::load))
+        .route("/v1/unload_lora_adapter", post(adapters::unload))
         .route("/v1/models", get(model_list::models))
         .route("/models", get(model_list::models))
         .route("/v1/models/{*model}", get(model_list::model))

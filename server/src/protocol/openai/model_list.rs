@@ -36,6 +36,12 @@ pub struct ModelObject {
     pub created: u64,
     /// The owner.
     pub owned_by: &'static str,
+    /// The name of the base model, if this is an adapter (vLLM's form).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The folder of an adapter (vLLM's form).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
     /// Whether the model is loaded (llama.cpp's form).
     pub status: ModelStatus,
     /// The maximum number of tokens of a prompt and its reply (vLLM's name), if the model is
@@ -110,10 +116,30 @@ fn entry(listed: &ListedModel) -> ModelObject {
         object: "model",
         created: loaded.map_or(0, |model| model.created),
         owned_by: "warpwright",
+        parent: None,
+        root: None,
         status,
         max_model_len: loaded.map(|model| model.scheduler.limits().ctx),
         meta: loaded.map(|model| meta(model)),
     }
+}
+
+/// Returns a model and its adapters.
+fn entries(listed: &ListedModel) -> Vec<ModelObject> {
+    let base = entry(listed);
+    let adapters = match &listed.state {
+        ModelState::Loaded(model) => model.adapters.as_ref().map(|table| table.list()),
+        ModelState::Unloaded | ModelState::Loading { .. } | ModelState::Failed(_) => None,
+    };
+    let adapters = adapters.into_iter().flatten().map(|adapter| ModelObject {
+        id: adapter.name,
+        created: adapter.created,
+        parent: Some(base.id.clone()),
+        root: Some(adapter.path.display().to_string()),
+        ..base.clone()
+    });
+    let adapters: Vec<_> = adapters.collect();
+    std::iter::once(base).chain(adapters).collect()
 }
 
 fn meta(model: &ServedModel) -> ModelMeta {
@@ -139,7 +165,7 @@ pub(super) async fn models(State(state): State<AppState>) -> Response {
     let listed = state.models.list();
     Json(ModelList {
         object: "list",
-        data: listed.iter().map(entry).collect(),
+        data: listed.iter().flat_map(entries).collect(),
         models: [],
     })
     .into_response()
@@ -158,10 +184,11 @@ pub(super) async fn models(State(state): State<AppState>) -> Response {
 )]
 pub(super) async fn model(State(state): State<AppState>, Path(name): Path<String>) -> Response {
     let listed = state.models.list();
-    match listed.iter().find(|listed| listed.name == name) {
-        Some(listed) => Json(entry(listed)).into_response(),
+    let models: Vec<ModelObject> = listed.iter().flat_map(entries).collect();
+    match models.iter().find(|model| model.id == name) {
+        Some(model) => Json(model).into_response(),
         None => {
-            let names: Vec<&str> = listed.iter().map(|listed| &*listed.name).collect();
+            let names: Vec<&str> = models.iter().map(|model| &*model.id).collect();
             let message = format!(
                 "there is no model \"{name}\": this server has {}",
                 names.join(", ")

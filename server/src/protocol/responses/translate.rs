@@ -92,7 +92,6 @@ pub fn translate(
         format: grammar,
         logprobs,
         prompt_logprobs: None,
-        adapter: None,
         salt: info.salt,
     };
     Ok(TranslatedRequest { reply, parameters })

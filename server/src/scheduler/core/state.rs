@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::time::{Duration, Instant};
 
+use super::super::adapter::AdapterJob;
 use super::super::embedding::EmbeddingJob;
 use super::super::execute::{StepResults, execute};
 use super::super::metrics;
@@ -32,6 +33,9 @@ pub(crate) struct SchedulerCore {
     /// The requests without a slot, the oldest first.
     pub(super) waiting: VecDeque<ServedRequest>,
     embeddings: VecDeque<EmbeddingJob>,
+    loading: Vec<AdapterJob>,
+    /// The keys of adapters to unload when no request uses them any more.
+    unloading: Vec<String>,
     /// The first waiting request, if it did not fit into the cache when this many pages were
     /// available.
     blocked: Option<BlockedRequest>,
@@ -95,6 +99,8 @@ impl SchedulerCore {
             running: vec![],
             waiting: VecDeque::new(),
             embeddings: VecDeque::new(),
+            loading: vec![],
+            unloading: vec![],
             blocked: None,
             latest: LatestRows::default(),
             steps: 0,
@@ -114,6 +120,44 @@ impl SchedulerCore {
     /// Queues texts whose embeddings are wanted.
     pub(crate) fn accept_embedding(&mut self, job: EmbeddingJob) {
         self.embeddings.push_back(job);
+    }
+
+    /// Loads an adapter in the next turn. The engine of a lost device must not be used here.
+    pub(crate) fn load_adapter(&mut self, job: AdapterJob) {
+        self.loading.push(job);
+    }
+
+    fn load_waiting_adapters(&mut self) {
+        for job in mem::take(&mut self.loading) {
+            let loaded = self.engine.load_adapter(job.adapter);
+            if let Err(Ok(key)) = job.sender.send(loaded) {
+                // The client has gone.
+                self.unload_adapter(key);
+            }
+        }
+    }
+
+    /// Unloads an adapter when no request uses it any more.
+    pub(crate) fn unload_adapter(&mut self, key: String) {
+        self.unloading.push(key);
+    }
+
+    /// Unloads the adapters that no request uses any more.
+    fn unload_unused(&mut self) -> Result<(), DeviceLost> {
+        for key in mem::take(&mut self.unloading) {
+            let running = self.running.iter().map(|sequence| &sequence.request);
+            let mut requests = running.chain(&self.waiting);
+            if requests.any(|request| request.adapter.as_deref() == Some(&key)) {
+                self.unloading.push(key);
+                continue;
+            }
+            match self.engine.unload_adapter(&key) {
+                Ok(()) => tracing::info!(key, "unloaded an adapter"),
+                Err(EngineError::Lost(reason)) => return Err(DeviceLost(reason)),
+                Err(error) => tracing::error!(key, %error, "cannot unload an adapter"),
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of requests that wait or run.
@@ -141,6 +185,8 @@ impl SchedulerCore {
     pub(crate) fn turn(&mut self) -> Result<TurnResult, DeviceLost> {
         self.earlier.append(&mut self.outbox);
         self.remove_cancelled();
+        self.load_waiting_adapters();
+        self.unload_unused()?;
         if !self.embeddings.is_empty() || !self.waiting.is_empty() {
             self.earlier.send();
         }
@@ -235,6 +281,12 @@ impl SchedulerCore {
         }
         for job in mem::take(&mut self.embeddings) {
             job.finish(Err(error.clone()));
+        }
+        for job in mem::take(&mut self.loading) {
+            // A client that has gone does not need the error.
+            job.sender
+                .send(Err(EngineError::Lost(reason.to_owned())))
+                .ok();
         }
     }
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use tokio::sync::{mpsc, oneshot};
+use warpwright_model::Adapter;
 
+use super::super::adapter::AdapterJob;
 use super::super::check::{check_request, check_text};
 use super::super::core::SchedulerCore;
 use super::super::embedding::{EmbeddingJob, EmbeddingResult};
@@ -15,7 +17,8 @@ use super::super::request::{Generation, GenerationError, GenerationRequest, Subm
 use super::super::status::SchedulerStatus;
 use super::run::run;
 use super::shared::{Arrival, SharedState};
-use crate::engine::{Engine, EngineLimits};
+use crate::engine::{Engine, EngineError, EngineLimits};
+use crate::error::{ErrorKind, RequestError};
 
 /// A scheduler, which runs on its own thread. Clones share it.
 ///
@@ -117,6 +120,34 @@ impl Scheduler {
         let job = EmbeddingJob::new(texts, sender);
         self.owner.shared.submit(Arrival::Embed(job))?;
         Ok(Some(result))
+    }
+
+    /// Loads an adapter between two steps, and returns its key for
+    /// [`GenerationRequest::adapter`]. Running requests wait until it is loaded.
+    ///
+    /// # Errors
+    /// Returns [`ErrorKind::Invalid`] if the adapter does not fit the model or the free memory, or
+    /// an error about the scheduler.
+    pub async fn load_adapter(&self, adapter: Arc<Adapter>) -> Result<String, RequestError> {
+        let (sender, result) = oneshot::channel();
+        let job = AdapterJob { adapter, sender };
+        self.owner.shared.control(Arrival::LoadAdapter(job))?;
+        let lost = EngineError::Lost("the scheduler has stopped".to_owned());
+        let loaded = result.await.unwrap_or(Err(lost));
+        loaded.map_err(|error| {
+            let kind = match error {
+                EngineError::Unsupported(_) => ErrorKind::Invalid,
+                _ => ErrorKind::Internal,
+            };
+            RequestError::new(kind, error.to_string())
+        })
+    }
+
+    /// Unloads an adapter as soon as no request that was submitted so far uses it.
+    pub fn unload_adapter(&self, key: &str) {
+        let unloading = Arrival::UnloadAdapter(key.to_owned());
+        // A scheduler that has stopped has no adapters any more.
+        self.owner.shared.control(unloading).ok();
     }
 
     /// Returns the state of the scheduler. While the same sequences run, it is up to 20 ms old.

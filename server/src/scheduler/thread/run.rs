@@ -106,6 +106,8 @@ impl ThreadLoop<'_> {
                 core.accept(ServedRequest::new(number, *request, events, arrived, ctx));
             }
             Arrival::Embed(job) => core.accept_embedding(job),
+            Arrival::LoadAdapter(job) => core.load_adapter(job),
+            Arrival::UnloadAdapter(key) => core.unload_adapter(key),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use super::super::adapter::AdapterJob;
 use super::super::embedding::EmbeddingJob;
 use super::super::request::{GenerationEvent, GenerationRequest, SubmitError};
 use super::super::status::SchedulerStatus;
@@ -57,6 +58,10 @@ pub(super) enum Arrival {
     },
     /// Texts whose embeddings are wanted.
     Embed(EmbeddingJob),
+    /// An adapter to load.
+    LoadAdapter(AdapterJob),
+    /// The key of an adapter to unload when no request uses it any more.
+    UnloadAdapter(String),
 }
 
 /// Whether the thread waits for arrivals.
@@ -100,6 +105,19 @@ impl SharedState {
                 waiting: load.saturating_sub(self.limits.sequences as usize),
                 retry_after: inbox.retry_after,
             });
+        }
+        inbox.arrivals.push(arrival);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Hands something to the thread that takes no place in the queue.
+    pub(super) fn control(&self, arrival: Arrival) -> Result<(), SubmitError> {
+        let mut inbox = self.inbox();
+        match &inbox.stage {
+            SchedulerStage::Open => {}
+            SchedulerStage::Closing { .. } => return Err(SubmitError::ShuttingDown),
+            SchedulerStage::Lost(reason) => return Err(SubmitError::Lost(reason.clone())),
         }
         inbox.arrivals.push(arrival);
         self.changed.notify_one();

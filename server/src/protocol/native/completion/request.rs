@@ -221,7 +221,6 @@ fn prepare(
             format: request.format.grammar()?,
             logprobs: needs_tokens.then_some(probabilities),
             prompt_logprobs: None,
-            adapter: None,
             salt: match request.cache_prompt {
                 Some(false) => random_salt(),
                 Some(true) | None => info.salt,

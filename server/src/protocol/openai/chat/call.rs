@@ -50,7 +50,6 @@ pub fn chat_call(body: &Body, request_id: &str, salt: u64) -> Result<ChatCall, R
         format: format.grammar()?,
         logprobs,
         prompt_logprobs: None,
-        adapter: None,
         salt: salt_for(request.cache_prompt, salt),
     };
     Ok(ChatCall {

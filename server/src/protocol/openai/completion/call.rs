@@ -164,7 +164,6 @@ pub fn completion_call(
             format: format.grammar()?,
             logprobs,
             prompt_logprobs,
-            adapter: None,
             salt: salt_for(request.cache_prompt, salt),
         });
     }

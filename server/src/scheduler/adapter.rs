@@ -1,0 +1,14 @@
+//! Adapters on their way to the engine.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use warpwright_model::Adapter;
+
+use crate::engine::EngineError;
+
+/// An adapter to load, and the receiver of its key.
+pub(crate) struct AdapterJob {
+    pub(crate) adapter: Arc<Adapter>,
+    pub(crate) sender: oneshot::Sender<Result<String, EngineError>>,
+}
