@@ -42,6 +42,7 @@ use crate::http::surface::ProtocolSurface;
 #[derive(OpenApi)]
 #[openapi(paths(
     chat::endpoint::chat_completions,
+    chat::endpoint::input_tokens,
     completion::endpoint::completions,
     embeddings::embeddings,
     model_list::models,
@@ -67,6 +68,14 @@ pub fn routes() -> Router<AppState> {
             post(chat::endpoint::chat_completions),
         )
         .route("/chat/completions", post(chat::endpoint::chat_completions))
+        .route(
+            "/v1/chat/completions/input_tokens",
+            post(chat::endpoint::input_tokens),
+        )
+        .route(
+            "/chat/completions/input_tokens",
+            post(chat::endpoint::input_tokens),
+        )
         .route("/v1/completions", post(completion::endpoint::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(model_list::models))
