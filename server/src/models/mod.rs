@@ -16,6 +16,7 @@ pub use device::{CacheFolder, DeviceLoader, DeviceOptions, OpenContext, Repetiti
 pub use folder::{is_model_folder, models_in};
 pub use loader::{LoadError, LoadProgress, ModelEntry, ModelLoader};
 pub use opened::OpenedModel;
+pub(crate) use overrides::TEMPLATE_INPUTS;
 pub use overrides::{LoadedTemplate, RequestOverrides};
 pub use registry::{ListedModel, ModelState, Models, RegistryOptions};
 pub use scripted::{ScriptedLoader, ScriptedSizes};

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde_json::Map;
 use warpwright_engine::{GenerationConfig, Sampling};
 use warpwright_model::chat::ChatTemplate;
 use warpwright_model::{GrammarCompiler, Model, Tokenizer, info};
@@ -52,6 +53,7 @@ impl OpenedModel {
                 sampling: config.over(Sampling::default()),
                 seed: None,
                 max_tokens: None,
+                template_variables: Map::new(),
             },
             model,
             tokenizer,
@@ -92,6 +94,7 @@ impl OpenedModel {
             defaults: self.defaults.sampling,
             seed: self.defaults.seed,
             max_tokens: self.defaults.max_tokens,
+            template_variables: self.defaults.template_variables,
             description: self.description,
             scheduler,
             adapters: None,

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Map, Value};
+
 use super::opened::OpenedModel;
 
 /// Values for requests that set none. Those that are absent come from the model's files.
@@ -21,7 +23,20 @@ pub struct RequestOverrides {
     pub max_tokens: Option<u32>,
     /// The chat template instead of the model's.
     pub template: Option<LoadedTemplate>,
+    /// Variables of the chat template. A request overrides each of them.
+    pub template_variables: Map<String, Value>,
 }
+
+/// The inputs of a chat template that are not variables, with the reasons.
+pub(crate) const TEMPLATE_INPUTS: [(&str, &str); 4] = [
+    ("messages", "it is the conversation itself"),
+    ("tools", "use the field tools"),
+    ("documents", "documents are not supported"),
+    (
+        "add_generation_prompt",
+        "a last message of the assistant is continued, and any other one is answered",
+    ),
+];
 
 /// A chat template that is not in the model's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +51,8 @@ impl RequestOverrides {
     /// Changes the values of a model.
     ///
     /// # Errors
-    /// Returns the reason if a value is out of range, or if the template is not valid Jinja.
+    /// Returns the reason if a value is out of range, if the template is not valid Jinja, or if a
+    /// variable is an input of the template.
     pub(super) fn apply(&self, model: &mut OpenedModel) -> Result<(), String> {
         let defaults = &mut model.defaults;
         let sampling = &mut defaults.sampling;
@@ -48,9 +64,43 @@ impl RequestOverrides {
         defaults.max_tokens = self.max_tokens;
         let vocab = model.model.outline.config.vocab;
         sampling.check(vocab).map_err(|error| error.to_string())?;
+        for (name, instead) in TEMPLATE_INPUTS {
+            if self.template_variables.contains_key(name) {
+                return Err(format!(
+                    "the template variable {name} cannot be set: {instead}"
+                ));
+            }
+        }
+        defaults.template_variables = self.template_variables.clone();
         if let Some(template) = &self.template {
             model.set_template(&template.path, &template.text)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn inputs_of_a_template_are_no_variables() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../assets/rustdoc-7m-Q4_K_M.gguf"
+        );
+        let mut model = OpenedModel::open(Path::new(file)).unwrap();
+        let overrides = RequestOverrides {
+            template_variables: Map::from_iter([("tools".to_owned(), json!([]))]),
+            ..RequestOverrides::default()
+        };
+        assert_eq!(
+            overrides.apply(&mut model).unwrap_err(),
+            "the template variable tools cannot be set: use the field tools"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use serde_json::{Map, Value};
 use warpwright_engine::Sampling;
 use warpwright_model::chat::ChatTemplate;
 use warpwright_model::{GrammarCompiler, Tokenizer};
@@ -32,6 +33,8 @@ pub struct ServedModel {
     pub seed: Option<u64>,
     /// The maximum number of tokens of a reply. It limits every request.
     pub max_tokens: Option<u32>,
+    /// Variables of the chat template. A request overrides each of them.
+    pub template_variables: Map<String, Value>,
     /// Facts that the server shows.
     pub description: ModelDescription,
     /// The scheduler of the model's engine.
@@ -166,4 +169,6 @@ pub struct RequestDefaults {
     pub seed: Option<u64>,
     /// The maximum number of tokens of a reply. It limits every request.
     pub max_tokens: Option<u32>,
+    /// Variables of the chat template. A request overrides each of them.
+    pub template_variables: Map<String, Value>,
 }

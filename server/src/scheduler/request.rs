@@ -121,8 +121,11 @@ pub enum SubmitError {
     },
     /// The prompt has as many tokens as the context has positions, or more. Where the cache is
     /// smaller than the context, its size counts.
+    // Agents look for llama.cpp's words "exceeds the available context size" to shorten a
+    // conversation.
     #[error(
-        "the prompt has {prompt} tokens, and the context has {ctx} positions; shorten the prompt"
+        "the prompt of {prompt} tokens exceeds the available context size of {ctx} tokens; shorten \
+         the prompt"
     )]
     Context {
         /// The number of tokens of the prompt.

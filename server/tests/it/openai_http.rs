@@ -128,6 +128,56 @@ async fn a_chat_is_answered_on_both_paths() {
 }
 
 #[tokio::test]
+async fn the_tokens_of_a_conversation_are_counted() {
+    let app = replying("Fine.");
+    let body = json!({"messages": [{"role": "user", "content": "How are you?"}]});
+    let answer = post(&app, "/v1/chat/completions", &body).await;
+    let prompt = answer.json()["usage"]["prompt_tokens"].clone();
+    for path in [
+        "/v1/chat/completions/input_tokens",
+        "/chat/completions/input_tokens",
+    ] {
+        let answer = post(&app, path, &body).await;
+        assert_eq!(
+            answer.json(),
+            json!({"object": "response.input_tokens", "input_tokens": prompt})
+        );
+    }
+    let answer = post(
+        &app,
+        "/v1/chat/completions/input_tokens",
+        &json!({"messages": []}),
+    )
+    .await;
+    assert_eq!(answer.status, 400);
+}
+
+#[tokio::test]
+async fn a_request_overrides_the_variables_of_the_template() {
+    let mut opened = OpenedModel::open(&harness::asset()).expect("the small model opens");
+    let template = "{{ mood }} {{ enable_thinking }} {{ messages[0].content }}";
+    opened
+        .set_template(Path::new("test"), template)
+        .expect("the template compiles");
+    let defaults = json!({"mood": "calm", "enable_thinking": false});
+    opened.defaults.template_variables = defaults.as_object().expect("an object").clone();
+    let engine = Box::new(harness::replying("Fine."));
+    let scheduler = Scheduler::start(engine, SchedulerOptions::default());
+    let app = harness::app(Arc::new(opened.serve(NAME.to_owned(), scheduler)));
+    for (fields, prompt) in [
+        (json!({}), "calm False Hi"),
+        (json!({"reasoning_effort": "high"}), "calm True Hi"),
+        (
+            json!({"chat_template_kwargs": {"mood": "wild"}}),
+            "wild False Hi",
+        ),
+    ] {
+        let answer = post(&app, "/apply-template", &conversation(fields)).await;
+        assert_eq!(answer.json(), json!({"prompt": prompt}));
+    }
+}
+
+#[tokio::test]
 async fn a_streamed_chat_has_the_same_text() {
     let app = replying("Hello there, äöü");
     let fields = json!({"stream": true, "stream_options": {"include_usage": true}});
@@ -286,6 +336,11 @@ async fn a_prompt_that_is_too_long_is_refused_with_both_numbers() {
         assert_eq!(error["code"], "context_length_exceeded");
         assert_eq!(error["n_ctx"], CTX);
         assert!(error["n_prompt_tokens"].as_u64() > Some(u64::from(CTX)));
+        let message = error["message"].as_str().expect("a message");
+        assert!(
+            message.contains("exceeds the available context size of 256 tokens"),
+            "{message}"
+        );
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde_json::{Map, Value};
 use warpwright_server::http::log::LogForm;
 use warpwright_server::models::AdapterEntry;
 
@@ -19,6 +20,11 @@ pub(crate) struct Args {
     /// Chat template to use instead of the model's: a Jinja file, or chatml
     #[arg(long, alias = "chat-template-file", value_name = "FILE")]
     pub(super) chat_template: Option<PathBuf>,
+    /// Variables of the chat template for requests that do not set them, as a JSON object
+    ///
+    /// For example, '{"enable_thinking": false}' makes Qwen3 answer without reasoning.
+    #[arg(long, alias = "default-chat-template-kwargs", value_name = "JSON", value_parser = variables)]
+    pub(super) chat_template_kwargs: Option<Map<String, Value>>,
     #[command(flatten)]
     pub(super) connections: ConnectionArgs,
     #[command(flatten)]
@@ -222,6 +228,12 @@ fn named_adapter(text: &str) -> Result<AdapterEntry, String> {
         }),
         Some(_) | None => Err("expected NAME=FOLDER, such as poet=adapters/poet".to_owned()),
     }
+}
+
+fn variables(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| {
+        format!("expected a JSON object, such as '{{\"enable_thinking\": false}}': {error}")
+    })
 }
 
 fn seed(text: &str) -> Result<SeedArg, String> {

@@ -191,6 +191,7 @@ fn loader(args: &Args) -> Result<Arc<dyn ModelLoader>, Failure> {
         seed: args.defaults.seed.and_then(|seed| seed.number),
         max_tokens: args.defaults.n.limit(),
         template: template(args)?,
+        template_variables: args.chat_template_kwargs.clone().unwrap_or_default(),
     };
     if let Some(file) = &args.scripted {
         let script = limited::read("replies", file)?;

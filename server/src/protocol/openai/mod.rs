@@ -46,6 +46,7 @@ use crate::http::surface::ProtocolSurface;
     adapters::load,
     adapters::unload,
     chat::endpoint::chat_completions,
+    chat::endpoint::input_tokens,
     completion::endpoint::completions,
     embeddings::embeddings,
     model_list::models,
@@ -71,6 +72,14 @@ pub fn routes() -> Router<AppState> {
             post(chat::endpoint::chat_completions),
         )
         .route("/chat/completions", post(chat::endpoint::chat_completions))
+        .route(
+            "/v1/chat/completions/input_tokens",
+            post(chat::endpoint::input_tokens),
+        )
+        .route(
+            "/chat/completions/input_tokens",
+            post(chat::endpoint::input_tokens),
+        )
         .route("/v1/completions", post(completion::endpoint::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/load_lora_adapter", post(adapters::load))

@@ -73,7 +73,7 @@ pub(crate) fn render(
     let inputs = TemplateInputs {
         form: MessageForm::of(&template),
         tools: tools.as_ref().map(Tools::value),
-        variables: variables(&template, &reasoning, &own)?,
+        variables: variables(&template, &model.template_variables, &reasoning, &own)?,
         template: &template,
     };
     let (conversation, text) = inputs.render(&messages)?;

@@ -4,30 +4,21 @@ use serde_json::{Map, Value, json};
 use warpwright_model::chat::{self, ChatTemplate};
 
 use crate::error::RequestError;
+use crate::models::TEMPLATE_INPUTS;
 use crate::reply::request::ReasoningFields;
 
-/// The inputs of a template that are not variables of the client.
-const RESERVED: [(&str, &str); 4] = [
-    ("messages", "it is the conversation itself"),
-    ("tools", "use the field tools"),
-    ("documents", "documents are not supported"),
-    (
-        "add_generation_prompt",
-        "a last message of the assistant is continued, and any other one is answered",
-    ),
-];
-
-/// Returns the variables for a template. Those of the client come last, because they override the
-/// others.
+/// Returns the variables for a template. A later one overrides an earlier one: the defaults of the
+/// server come first, and the variables of the client last.
 ///
 /// # Errors
 /// Returns an error if the client sets an input that has a field of its own.
 pub(super) fn variables(
     template: &ChatTemplate,
+    defaults: &Map<String, Value>,
     reasoning: &ReasoningFields,
     own: &Map<String, Value>,
 ) -> Result<Vec<(String, chat::Value)>, RequestError> {
-    for (name, instead) in RESERVED {
+    for (name, instead) in TEMPLATE_INPUTS {
         if own.contains_key(name) {
             let message =
                 format!("the variable {name} of chat_template_kwargs cannot be set: {instead}");
@@ -43,10 +34,12 @@ pub(super) fn variables(
         .into_iter()
         .filter(|(name, _)| template.mentions(name))
         .map(|(name, value)| (name.to_owned(), value));
-    let own = own
+    let copied = |(name, value): (&String, &Value)| (name.clone(), value.clone());
+    let all = defaults
         .iter()
-        .map(|(name, value)| (name.clone(), value.clone()));
-    let all = known.chain(own);
+        .map(copied)
+        .chain(known)
+        .chain(own.iter().map(copied));
     Ok(all
         .map(|(name, value)| (name, chat::Value::from(chat::Serde(value))))
         .collect())

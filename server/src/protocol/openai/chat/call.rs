@@ -392,6 +392,14 @@ mod tests {
                 "continue_final_message",
             ),
             (
+                json!({
+                    "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+                    "add_generation_prompt": true,
+                    "continue_final_message": true,
+                }),
+                "continue_final_message",
+            ),
+            (
                 json!({"stream_options": {"continuous_usage_stats": true}}),
                 "stream_options.continuous_usage_stats",
             ),

@@ -1,10 +1,14 @@
-//! The endpoint `POST /v1/chat/completions`.
+//! The endpoints `POST /v1/chat/completions` and `POST /v1/chat/completions/input_tokens`.
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use utoipa::ToSchema;
 
 use super::call::chat_call;
 use super::request::ChatBody;
@@ -13,6 +17,7 @@ use super::stream::ChatStream;
 use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
+use crate::models::ServedModel;
 use crate::protocol::openai::error::{ErrorBody, error_response};
 use crate::protocol::openai::events::written;
 use crate::protocol::openai::form::Delivery;
@@ -44,6 +49,61 @@ pub(crate) async fn chat_completions(
     response.unwrap_or_else(|error| error_response(&error))
 }
 
+/// The number of tokens in a prompt.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PromptTokenCount {
+    /// The type of the object, as in the count of `/v1/responses/input_tokens`.
+    object: &'static str,
+    /// The number of tokens.
+    input_tokens: usize,
+}
+
+/// Counts the tokens of a conversation.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions/input_tokens",
+    tag = "OpenAI",
+    request_body = ChatBody,
+    responses(
+        (status = 200, description = "The number of tokens", body = PromptTokenCount),
+        (status = "4XX", description = "The request is wrong", body = ErrorBody),
+        (status = "5XX", description = "The server has failed", body = ErrorBody),
+    ),
+)]
+pub(crate) async fn input_tokens(
+    State(state): State<AppState>,
+    info: RequestInfo,
+    body: Bytes,
+) -> Response {
+    counted(&state, &info, &body).await.map_or_else(
+        |error| error_response(&error),
+        |count| Json(count).into_response(),
+    )
+}
+
+async fn counted(
+    state: &AppState,
+    info: &RequestInfo,
+    body: &[u8],
+) -> Result<PromptTokenCount, RequestError> {
+    let call = chat_call(&Body::parse(body)?, &info.id, info.salt)?;
+    let model = state.models.find(call.model.as_deref()).await?;
+    let prompt = fitted(&model, call.reply.prompt).await;
+    let tokens = reply::prompt_tokens(&model, prompt).await?;
+    Ok(PromptTokenCount {
+        object: "response.input_tokens",
+        input_tokens: tokens.len(),
+    })
+}
+
+/// Returns a prompt with its later instructions in a place that the model's template knows.
+async fn fitted(model: &Arc<ServedModel>, prompt: ReplyPrompt) -> ReplyPrompt {
+    match prompt {
+        ReplyPrompt::Chat(chat) => ReplyPrompt::Chat(fit_later_system(model, chat).await),
+        other @ (ReplyPrompt::Text(_) | ReplyPrompt::Tokens(_)) => other,
+    }
+}
+
 async fn respond(
     state: &AppState,
     info: &RequestInfo,
@@ -56,9 +116,7 @@ async fn respond(
     let form = call.form;
     let count = call.reply.count;
     let mut request = call.reply;
-    if let ReplyPrompt::Chat(chat) = request.prompt {
-        request.prompt = ReplyPrompt::Chat(fit_later_system(&model, chat).await);
-    }
+    request.prompt = fitted(&model, request.prompt).await;
     let mut replies = reply::start(&model, request).await?;
     match form.delivery {
         Delivery::Events => {

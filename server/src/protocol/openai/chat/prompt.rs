@@ -69,6 +69,12 @@ fn messages(request: &ChatRequest) -> Result<Vec<ChatMessage>, RequestError> {
 /// role of the last message.
 fn check_continuation(request: &ChatRequest, last: &MessageRequest) -> Result<(), RequestError> {
     let continues = is_assistant(last);
+    if request.continue_final_message == Some(true) && request.add_generation_prompt == Some(true) {
+        return Err(RequestError::invalid(
+            "continue_final_message",
+            "`continue_final_message` and `add_generation_prompt` are both true: leave one of them out",
+        ));
+    }
     if request.continue_final_message == Some(true) && !continues {
         return Err(RequestError::invalid(
             "continue_final_message",
