@@ -96,6 +96,7 @@ impl ServedModel {
             defaults: self.defaults.clone(),
             seed: self.seed,
             max_tokens: self.max_tokens,
+            template_variables: self.template_variables.clone(),
             description: self.description.clone(),
             scheduler: self.scheduler.clone(),
             adapters: self.adapters.clone(),
