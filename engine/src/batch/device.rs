@@ -263,7 +263,7 @@ impl BatchDevice {
     /// Launches a step as a graph whose rows may be consecutive positions of a sequence. The kernels
     /// are those of a batch for any number of rows.
     pub(super) fn draft_graph(&mut self, states: Vec<StepState>) -> Result<StepSizes, Error> {
-        let rows = StepRows::Bucket(self.write_bucket(states)?);
+        let rows = self.write_batch_rows(states)?;
         self.launch_recorded(rows, GraphKind::Drafts)?;
         Ok(self.decode_sizes(rows))
     }
@@ -319,10 +319,10 @@ impl BatchDevice {
     pub(super) fn write_rows(&self, states: Vec<StepState>) -> Result<StepRows, Error> {
         // The kernels of the pipeline apply no adapters of single rows.
         if row_adapters(&states) == RowAdapters::Some {
-            return Ok(StepRows::Adapted(self.write_bucket(states)?));
+            return self.write_batch_rows(states);
         }
         let Some(rows) = self.lone.rows(states.len() as u32) else {
-            return Ok(StepRows::Bucket(self.write_bucket(states)?));
+            return self.write_batch_rows(states);
         };
 
         // These kernels also compute rows that are done, so each needs a sequence with tokens.
@@ -332,6 +332,17 @@ impl BatchDevice {
         });
         self.write_states(states, rows, idle)?;
         Ok(StepRows::Lone(rows))
+    }
+
+    /// Works like [`write_rows`](BatchDevice::write_rows), with the kernels of a batch for any number
+    /// of rows.
+    fn write_batch_rows(&self, states: Vec<StepState>) -> Result<StepRows, Error> {
+        let adapters = row_adapters(&states);
+        let bucket = self.write_bucket(states)?;
+        Ok(match adapters {
+            RowAdapters::None => StepRows::Bucket(bucket),
+            RowAdapters::Some => StepRows::Adapted(bucket),
+        })
     }
 
     /// Writes the states of a decode step with the kernels of a batch, and marks the other rows of

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use safetensors::tensor::Dtype;
 use warpwright_engine::{
-    AdapterId, Batch, BatchItem, BatchOptions, BatchRounding, Error, Launch, PageFolder,
-    PrefixReuse, PrefixScope, RowClass, SequenceId,
+    AdapterId, Batch, BatchItem, BatchOptions, BatchRounding, BatchWanted, Error, Launch,
+    PageFolder, PrefixReuse, PrefixScope, RowClass, SequenceId,
 };
 use warpwright_model::{Adapter, Model};
 
@@ -250,6 +250,20 @@ fn texts_are_those_of_a_decoder_with_the_adapter() {
         assert_eq!(batch.adapter(fork).unwrap(), of[i]);
         let alone = batch.decode(&[(fork, next)], 19).unwrap();
         assert_eq!([&[next][..], &alone[0]].concat(), wanted[i], "alone, {i}");
+        batch.leave(fork).unwrap();
+    }
+
+    // Drafts are verified by the adapter of their sequence. The last one is wrong.
+    for (i, &id) in ids.iter().enumerate() {
+        let fork = batch.fork(id, prompt.len() as u32).unwrap();
+        let mut given = wanted[i][..4].to_vec();
+        given.push((wanted[i][4] + 1) % model.outline.config.vocab);
+        let mut items = [BatchItem {
+            wanted: BatchWanted::Verified,
+            ..BatchItem::next(fork, &given)
+        }];
+        let verified = batch.step_items(&mut items).unwrap().remove(0).verified;
+        assert_eq!(verified, wanted[i][1..5], "drafts, {i}");
         batch.leave(fork).unwrap();
     }
 

@@ -140,6 +140,7 @@ async fn unload(app: &Router, name: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "it takes a minute on the emulator: the engine tests cover the numbers"]
 async fn adapters_are_served_next_to_their_base_model() {
     let place = TempDir::new().expect("a folder");
     let folder = place.path().join("adapters");
