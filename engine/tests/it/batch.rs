@@ -53,7 +53,7 @@ pub(crate) fn tokens(seed: u32, count: u32) -> Vec<u32> {
 }
 
 /// Logits after each of these pieces of `ids`, which a sequence takes in. It leaves the batch.
-fn pieces(batch: &mut Batch, ids: &[u32], pieces: &[usize]) -> Vec<Vec<f32>> {
+pub(crate) fn pieces(batch: &mut Batch, ids: &[u32], pieces: &[usize]) -> Vec<Vec<f32>> {
     let (sequence, mut from, mut rows) = (batch.join().unwrap(), 0, vec![]);
     for piece in pieces {
         batch.step(&[(sequence, &ids[from..from + piece])]).unwrap();

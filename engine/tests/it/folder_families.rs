@@ -2,11 +2,12 @@
 //! float64: see `folders.rs` of the tests' support.
 
 use serde_json::Value;
-use warpwright_engine::{Decoder, Launch, Options, Prefer};
+use warpwright_engine::{Batch, BatchOptions, Decoder, Error, Launch, Options, Prefer};
 use warpwright_model::layer::{Attention, Mixer, NormKind, ScoreScale};
 use warpwright_model::rope::{RopeFactors, Scaling};
 use warpwright_model::{EmbeddingScaling, Model, Outline};
 
+use crate::batch::pieces;
 use crate::decode::{distance, emulator, logits};
 use crate::families::crc32;
 use crate::folders::{CONTEXT, FolderModel, MODELS};
@@ -96,6 +97,11 @@ fn folders_agree_in_both_passes() {
             "{}: {path}",
             model.name
         );
+        // Without the pipeline it is the pass above.
+        if !FAST.contains(&model.name) {
+            continue;
+        }
+
         let found = error(&mut decoder, &ids, &logits);
         println!("{}, {path}: {found:e}", model.name);
         assert!(
@@ -144,6 +150,43 @@ fn chunks_agree() {
             "{}: the relative error is {found:e}",
             model.name
         );
+    }
+}
+
+/// Sequences of a batch, in pieces of one token and of several. Models without kernels for it are refused.
+#[test]
+fn batches_agree() {
+    let wanted = Wanted::read();
+    let ids = wanted.ids();
+    for model in MODELS {
+        let opened = folder(model);
+        let options = BatchOptions {
+            sequences: 2,
+            ..BatchOptions::new(2, CONTEXT)
+        };
+        let mut batch = match Batch::new(&emulator(), &opened, options, |_| ()) {
+            Err(error @ Error::NoBatch { .. }) if !FAST.contains(&model.name) => {
+                let message = error.to_string();
+                assert!(message.contains("cannot be stepped together"), "{message}");
+                continue;
+            }
+            batch => batch.unwrap(),
+        };
+        let vocab = opened.outline.config.vocab as usize;
+        let logits = wanted.logits(model);
+        let parts = [7, 1, 9, 1];
+        let mut end = 0;
+        for (part, row) in parts.iter().zip(pieces(&mut batch, &ids, &parts)) {
+            end += part;
+            let found: Vec<f64> = row.into_iter().map(f64::from).collect();
+            let found = distance(&found, &logits[(end - 1) * vocab..][..vocab]);
+            println!("{}, batch, after {end}: {found:e}", model.name);
+            assert!(
+                found < 2e-3,
+                "{}, after {end}: the relative error is {found:e}",
+                model.name
+            );
+        }
     }
 }
 
