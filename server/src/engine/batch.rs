@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use warpwright_driver::Context;
 use warpwright_engine::{
-    AdapterId, Batch, BatchItem, BatchOptions, BatchWanted, Error, LoadablePages, PageFolder,
-    PrefixScope, RowClass, SequenceId, TokenChoice,
+    AdapterId, Batch, BatchItem, BatchOptions, BatchWanted, Drafter, Error, LoadablePages,
+    PageFolder, PrefixScope, PromptLookup, RowClass, SequenceId, TokenChoice,
 };
 use warpwright_model::{Adapter, Model};
 
 use super::interface::{
-    ChosenToken, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey, SequenceStart,
-    StepWork, Stepped, TokenOrigin, Wanted,
+    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey,
+    SequenceStart, StepWork, Stepped, TokenOrigin, Wanted,
 };
 
 /// The number of positions per page of a batch.
@@ -34,6 +34,8 @@ pub struct BatchEngine {
     sequences: BTreeMap<SequenceKey, BatchSequence>,
     /// The folder in which pages are saved.
     folder: Option<PageFolder>,
+    /// The source of drafts.
+    lookup: Option<PromptLookup>,
     lost: Option<String>,
 }
 
@@ -79,6 +81,7 @@ impl BatchEngine {
             joined: 0,
             sequences: BTreeMap::new(),
             folder: None,
+            lookup: None,
             lost: None,
         })
     }
@@ -100,6 +103,21 @@ impl BatchEngine {
         }
         self.folder = Some(folder);
         Ok(loadable)
+    }
+
+    /// Proposes drafts by prompt lookup: the tokens that followed the latest tokens when they
+    /// occurred before in the same text.
+    pub fn propose_by_lookup(&mut self, lookup: PromptLookup) {
+        self.lookup = Some(lookup);
+    }
+
+    /// Builds the graphs of steps with up to `rows` tokens and drafts: see
+    /// [`Batch::compile_drafts`].
+    ///
+    /// # Errors
+    /// Returns a driver error if a kernel cannot be compiled.
+    pub fn compile_drafts(&mut self, rows: u32) -> Result<(), Error> {
+        self.batch.compile_drafts(rows)
     }
 
     /// Compiles the kernels of all steps, so that no request waits for them: see
@@ -193,6 +211,7 @@ impl BatchEngine {
             wanted: match work.wanted {
                 Wanted::Nothing => BatchWanted::Nothing,
                 Wanted::Next => BatchWanted::Next,
+                Wanted::Verified => BatchWanted::Verified,
                 Wanted::Scored { best, following } => BatchWanted::Scored { best, following },
             },
             matcher: work.matcher.as_deref_mut(),
@@ -206,8 +225,14 @@ impl BatchEngine {
                 Some(token) => Some(self.chosen(work.key, token, self.len(work.key)? - 1)?),
                 None => None,
             };
+            // The sequence has the first given token and the accepted drafts now.
+            let first = self.len(work.key)? - result.verified.len() as u32;
+            let verified = (first..)
+                .zip(result.verified)
+                .map(|(position, token)| self.chosen(work.key, token, position));
             stepped.push(Stepped {
                 next,
+                verified: verified.collect::<Result<_, Error>>()?,
                 scored: result.scored,
             });
         }
@@ -310,6 +335,22 @@ impl Engine for BatchEngine {
         self.check_lost()?;
         let stepped = self.step_items(work, meanwhile);
         stepped.map_err(|error| self.failed(&error))
+    }
+
+    fn verified_per_step(&self) -> u32 {
+        self.batch.verified_per_step()
+    }
+
+    fn draft(&mut self, work: &[DraftRequest<'_>]) -> Result<Vec<Vec<u32>>, EngineError> {
+        self.check_lost()?;
+        let Some(mut lookup) = self.lookup else {
+            return Ok(vec![vec![]; work.len()]);
+        };
+        let drafts = work
+            .iter()
+            .map(|request| lookup.draft(request.tokens, request.most as u32));
+        let drafts: Result<_, Error> = drafts.collect();
+        drafts.map_err(|error| self.failed(&error))
     }
 
     fn decode(

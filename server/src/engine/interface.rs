@@ -82,6 +82,10 @@ pub enum Wanted {
     Nothing,
     /// The next token after the given ones.
     Next,
+    /// The tokens after the first given one and after each of the following ones, which are drafts,
+    /// up to the first draft that is not chosen. Only the first given token and the drafts before
+    /// that one become tokens of the sequence. The sequence must not follow a grammar.
+    Verified,
     /// The log-probabilities of the token that follows each given one.
     Scored {
         /// The number of best tokens per position.
@@ -97,7 +101,7 @@ impl Wanted {
     pub fn chooses(self) -> bool {
         match self {
             Wanted::Nothing => false,
-            Wanted::Next => true,
+            Wanted::Next | Wanted::Verified => true,
             Wanted::Scored { following, .. } => following.is_none(),
         }
     }
@@ -131,9 +135,22 @@ pub struct ChosenToken {
 pub struct Stepped {
     /// The next token, if it was wanted.
     pub next: Option<ChosenToken>,
+    /// The accepted drafts and the token after them, for [`Wanted::Verified`].
+    pub verified: Vec<ChosenToken>,
     /// The log-probabilities of the given tokens but the first, and of the following token if there
     /// is one, for [`Wanted::Scored`].
     pub scored: Vec<LogProbabilities>,
+}
+
+/// A sequence whose next tokens are to be guessed.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftRequest<'a> {
+    /// The sequence.
+    pub key: SequenceKey,
+    /// All its tokens, including the one that the next step processes.
+    pub tokens: &'a [u32],
+    /// The maximum number of drafts.
+    pub most: usize,
 }
 
 /// An error of an engine.
@@ -212,6 +229,22 @@ pub trait Engine: Send {
     ) -> Result<Vec<Stepped>, EngineError> {
         meanwhile();
         self.step(work)
+    }
+
+    /// Returns the maximum number of tokens that a step with drafts chooses, over all sequences, or
+    /// 0 if the engine verifies no drafts: see [`Wanted::Verified`]. It is not less than the maximum
+    /// number of sequences.
+    fn verified_per_step(&self) -> u32 {
+        0
+    }
+
+    /// Proposes the next tokens of some sequences, in the order of `work`. The drafts need not be
+    /// right, and there may be fewer than requested or none.
+    ///
+    /// # Errors
+    /// Returns [`EngineError::Lost`] if the device has failed.
+    fn draft(&mut self, work: &[DraftRequest<'_>]) -> Result<Vec<Vec<u32>>, EngineError> {
+        Ok(vec![vec![]; work.len()])
     }
 
     /// Generates up to `steps` tokens of each sequence, which is given with its next token. A

@@ -12,7 +12,7 @@ pub mod scripted;
 pub use batch::BatchEngine;
 pub use decoder::DecoderEngine;
 pub use interface::{
-    ChosenToken, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey, SequenceStart,
-    StepWork, Stepped, TokenOrigin, Wanted,
+    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey,
+    SequenceStart, StepWork, Stepped, TokenOrigin, Wanted,
 };
 pub use scripted::ScriptedEngine;

@@ -11,8 +11,8 @@ use warpwright_engine::{LogProbabilities, Sampling};
 use warpwright_model::Matcher;
 
 use super::interface::{
-    ChosenToken, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey, SequenceStart,
-    StepWork, Stepped, Wanted,
+    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey,
+    SequenceStart, StepWork, Stepped, Wanted,
 };
 
 /// A function that returns the reply to a prompt. A token that ends texts belongs to the reply.
@@ -53,8 +53,10 @@ pub struct StepRow {
     pub key: SequenceKey,
     /// The position of the first given token.
     pub position: u32,
-    /// The number of given tokens.
+    /// The number of given tokens, without drafts.
     pub tokens: u32,
+    /// The number of drafts.
+    pub drafts: u32,
 }
 
 /// The calls of an engine that have succeeded, in order. Clones share it.
@@ -88,6 +90,17 @@ pub enum PrefixReuse {
     Pages,
 }
 
+/// A function that returns drafts after the tokens of a sequence, at most as many as its second
+/// argument.
+pub type DraftScript = Box<dyn FnMut(&[u32], usize) -> Vec<u32> + Send>;
+
+/// The drafts of a [`ScriptedEngine`].
+struct ScriptedDrafts {
+    script: DraftScript,
+    /// The maximum number of tokens that a step with drafts chooses.
+    verified_per_step: u32,
+}
+
 /// An engine that answers from scripts.
 ///
 /// # Example: an engine that repeats the prompt
@@ -119,6 +132,7 @@ pub struct ScriptedEngine {
     step_delay: Duration,
     token_delay: Duration,
     reuse: PrefixReuse,
+    drafts: Option<ScriptedDrafts>,
     adapters: Vec<String>,
     failures: Vec<PlannedFailure>,
     log: StepLog,
@@ -183,6 +197,7 @@ impl ScriptedEngine {
             step_delay: Duration::ZERO,
             token_delay: Duration::ZERO,
             reuse: PrefixReuse::None,
+            drafts: None,
             adapters: vec![],
             failures: vec![],
             log: StepLog::default(),
@@ -205,6 +220,16 @@ impl ScriptedEngine {
     /// Sets the behavior at prompts that begin like an earlier one.
     pub fn with_prefix_reuse(mut self, reuse: PrefixReuse) -> ScriptedEngine {
         self.reuse = reuse;
+        self
+    }
+
+    /// Proposes and verifies drafts. A step with drafts chooses at most `verified_per_step` tokens,
+    /// which must not be less than the number of sequences.
+    pub fn with_drafts(mut self, verified_per_step: u32, script: DraftScript) -> ScriptedEngine {
+        self.drafts = Some(ScriptedDrafts {
+            script,
+            verified_per_step,
+        });
         self
     }
 
@@ -362,6 +387,42 @@ impl ScriptedEngine {
         next
     }
 
+    /// Returns the scripted tokens of a sequence up to the first draft that is not among them.
+    /// `given` is its next token and the drafts.
+    fn verified(&mut self, key: SequenceKey, given: &[u32]) -> Vec<u32> {
+        let tokens = [&self.running[&key].tokens, &given[..1]].concat();
+        let mut verified = vec![self.scripted(key, &tokens)];
+        let reply = self.running[&key].reply.as_ref();
+        let reply = reply.expect("it was chosen from");
+        while given.get(verified.len()) == verified.last() {
+            let next = (reply.chosen + verified.len()) % reply.tokens.len();
+            verified.push(reply.tokens[next]);
+        }
+        verified
+    }
+
+    /// Checks the rules of a step with drafts.
+    fn check_drafts(&self, work: &[StepWork<'_>]) {
+        let verifies = |item: &&StepWork<'_>| item.wanted == Wanted::Verified;
+        if !work.iter().any(|item| verifies(&item)) {
+            return;
+        }
+        let most = self.drafts.as_ref().map_or(0, |of| of.verified_per_step);
+        let mut chosen = 0;
+        for item in work {
+            if verifies(&item) {
+                assert!(item.matcher.is_none(), "drafts follow no grammar");
+                chosen += item.tokens.len();
+            } else {
+                chosen += 1;
+            }
+        }
+        assert!(
+            chosen <= most as usize,
+            "a step chooses {most} tokens at most"
+        );
+    }
+
     /// Removes and returns the interrupted reply of a sequence with exactly these tokens.
     fn resumed(&mut self, tokens: &[u32]) -> Option<ScriptedReply> {
         let index = self
@@ -419,12 +480,17 @@ impl ScriptedEngine {
         }
     }
 
-    fn record(&self, decode_steps: u32, work: &[(SequenceKey, &[u32])]) {
-        let rows = work.iter().map(|(key, tokens)| StepRow {
-            key: *key,
-            position: self.running[key].tokens.len() as u32,
-            tokens: tokens.len() as u32,
-        });
+    /// Records a call. `drafts` is the number of drafts among the tokens of each sequence.
+    fn record(&self, decode_steps: u32, work: &[(SequenceKey, &[u32])], drafts: &[usize]) {
+        let rows = work
+            .iter()
+            .zip(drafts)
+            .map(|((key, tokens), drafts)| StepRow {
+                key: *key,
+                position: self.running[key].tokens.len() as u32,
+                tokens: (tokens.len() - drafts) as u32,
+                drafts: *drafts as u32,
+            });
         self.log.push(StepRecord {
             decode_steps,
             rows: rows.collect(),
@@ -549,13 +615,25 @@ impl Engine for ScriptedEngine {
     fn step(&mut self, work: &mut [StepWork<'_>]) -> Result<Vec<Stepped>, EngineError> {
         let given: Vec<(SequenceKey, &[u32])> =
             work.iter().map(|item| (item.key, item.tokens)).collect();
+        self.check_drafts(work);
         self.begin(&given, 0)?;
+        let drafts: Vec<usize> = work
+            .iter()
+            .map(|item| match item.wanted {
+                Wanted::Verified => item.tokens.len() - 1,
+                Wanted::Nothing | Wanted::Next | Wanted::Scored { .. } => 0,
+            })
+            .collect();
 
         // No grammar advances before all tokens are chosen, so that an error changes nothing.
         let mut chosen = vec![];
         for item in work.iter_mut() {
             if !item.wanted.chooses() {
-                chosen.push(None);
+                chosen.push(vec![]);
+                continue;
+            }
+            if item.wanted == Wanted::Verified {
+                chosen.push(self.verified(item.key, item.tokens));
                 continue;
             }
             let tokens = [&self.running[&item.key].tokens, item.tokens].concat();
@@ -564,16 +642,26 @@ impl Engine for ScriptedEngine {
                 Some(matcher) => allowed_token(item.key, matcher, token)?,
                 None => token,
             };
-            chosen.push(Some(token));
+            chosen.push(vec![token]);
         }
-        self.record(0, &given);
+        self.record(0, &given, &drafts);
         self.steps += 1;
         self.sleep(1, given.iter().map(|(_, tokens)| tokens.len()).sum());
 
         let mut results = vec![];
-        for (item, token) in work.iter_mut().zip(chosen) {
-            self.advance(item.key, item.tokens, token);
+        for (item, chosen) in work.iter_mut().zip(chosen) {
             let mut stepped = Stepped::default();
+            if item.wanted == Wanted::Verified {
+                // Rejected drafts do not become tokens of the sequence.
+                for (given, token) in item.tokens.iter().zip(chosen) {
+                    self.advance(item.key, &[*given], Some(token));
+                    stepped.verified.push(self.chosen_token(item.key, token));
+                }
+                results.push(stepped);
+                continue;
+            }
+            let token = chosen.first().copied();
+            self.advance(item.key, item.tokens, token);
             if let Some(token) = token {
                 if let Some(matcher) = &mut item.matcher {
                     let taken = matcher.take_chosen(token);
@@ -592,6 +680,21 @@ impl Engine for ScriptedEngine {
         Ok(results)
     }
 
+    fn verified_per_step(&self) -> u32 {
+        self.drafts.as_ref().map_or(0, |of| of.verified_per_step)
+    }
+
+    fn draft(&mut self, work: &[DraftRequest<'_>]) -> Result<Vec<Vec<u32>>, EngineError> {
+        self.check_lost()?;
+        let Some(drafts) = &mut self.drafts else {
+            return Ok(vec![vec![]; work.len()]);
+        };
+        let drafts = work
+            .iter()
+            .map(|request| (drafts.script)(request.tokens, request.most));
+        Ok(drafts.collect())
+    }
+
     fn decode(
         &mut self,
         work: &[(SequenceKey, u32)],
@@ -603,7 +706,7 @@ impl Engine for ScriptedEngine {
             .map(|(key, token)| (*key, std::slice::from_ref(token)))
             .collect();
         self.begin(&given, steps as usize - 1)?;
-        self.record(steps, &given);
+        self.record(steps, &given, &vec![0; given.len()]);
         self.steps += u64::from(steps);
         self.sleep(steps, work.len() * steps as usize);
 

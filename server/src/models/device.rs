@@ -8,6 +8,7 @@ use warpwright_driver::Context;
 use warpwright_engine::info::weight_bytes;
 use warpwright_engine::{
     BatchOptions, BatchRounding, Decoder, Error, Launch, Options, PageFolder, PrefixReuse,
+    PromptLookup,
 };
 use warpwright_model::Model;
 
@@ -17,7 +18,7 @@ use super::opened::OpenedModel;
 use super::overrides::RequestOverrides;
 use super::served::ServedModel;
 use crate::engine::{BatchEngine, DecoderEngine, Engine};
-use crate::scheduler::{Scheduler, SchedulerOptions};
+use crate::scheduler::{Scheduler, SchedulerOptions, SpeculationOptions};
 
 /// The maximum number of positions per sequence, unless more are asked for. Agents send prompts of
 /// several thousand tokens, and the memory of longer contexts is better used for more sequences.
@@ -50,6 +51,17 @@ pub struct DeviceOptions {
     pub cache: Option<CacheFolder>,
     /// The adapters.
     pub adapters: AdapterOptions,
+    /// The drafts of texts, or `None` without drafts.
+    pub lookup: Option<LookupOptions>,
+}
+
+/// Drafts by prompt lookup: the tokens that followed the latest tokens when they occurred before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookupOptions {
+    /// The maximum number of latest tokens to look for.
+    pub longest: u32,
+    /// The use of the drafts.
+    pub speculation: SpeculationOptions,
 }
 
 /// The dependence of a text on other requests.
@@ -126,9 +138,16 @@ impl DeviceLoader {
                     self.keep_pages(&mut engine, model)?;
                     let adapters = self.load_adapters(&mut engine, model)?;
 
+                    if let Some(LookupOptions { longest, .. }) = self.options.lookup {
+                        engine.propose_by_lookup(PromptLookup {
+                            longest,
+                            ..PromptLookup::default()
+                        });
+                    }
+
                     // The emulator compiles each kernel in milliseconds.
                     if !is_emulator(context)
-                        && let Err(error) = engine.compile(log_compilation())
+                        && let Err(error) = self.compile(&mut engine)
                     {
                         // A step that needs the kernel reports the error to its requests.
                         tracing::warn!(%error, "cannot compile all kernels ahead");
@@ -156,6 +175,15 @@ impl DeviceLoader {
         })
     }
 
+    /// Compiles the kernels of all steps.
+    fn compile(&self, engine: &mut BatchEngine) -> Result<(), Error> {
+        engine.compile(log_compilation())?;
+        let Some(LookupOptions { speculation, .. }) = self.options.lookup else {
+            return Ok(());
+        };
+        engine.compile_drafts(speculation.sequences * (speculation.drafts + 1))
+    }
+
     /// Returns true if no option needs a batch, and if a batch is slower than a decoder.
     fn prefers_decoder(&self, context: &Context) -> bool {
         is_emulator(context) && self.batch_option().is_none()
@@ -169,6 +197,9 @@ impl DeviceLoader {
         }
         if options.repetition == Repetition::Exact {
             return Some("--deterministic");
+        }
+        if options.lookup.is_some() {
+            return Some("--lookup");
         }
         if options.cache.is_some() {
             return Some("--cache-dir");
@@ -304,6 +335,7 @@ impl DeviceLoader {
                 Repetition::Fastest => None,
                 Repetition::Exact => Some(EXACT_CHUNK),
             },
+            speculation: self.options.lookup.map(|lookup| lookup.speculation),
             ..SchedulerOptions::default()
         }
     }

@@ -12,7 +12,9 @@ mod served;
 
 pub(crate) use adapters::forbidden;
 pub use adapters::{AdapterEntry, AdapterLease, AdapterOptions, AdapterTable, ServedAdapter};
-pub use device::{CacheFolder, DeviceLoader, DeviceOptions, OpenContext, Repetition};
+pub use device::{
+    CacheFolder, DeviceLoader, DeviceOptions, LookupOptions, OpenContext, Repetition,
+};
 pub use folder::{is_model_folder, models_in};
 pub use loader::{LoadError, LoadProgress, ModelEntry, ModelLoader};
 pub use opened::OpenedModel;

@@ -83,7 +83,7 @@ pub struct ReplyEnded {
     pub times: ReplyTimes,
 }
 
-/// The times of a reply.
+/// The times of a reply, and its drafts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplyTimes {
     /// The time from the request to its slot.
@@ -92,6 +92,10 @@ pub struct ReplyTimes {
     pub prompt: Duration,
     /// The time from the first token to the last.
     pub decode: Duration,
+    /// The number of drafts that were verified. It is 0 if a stop string ended the reply.
+    pub drafted: u32,
+    /// The number of drafts that were right.
+    pub accepted: u32,
 }
 
 /// The reason why a reply ended.

@@ -137,6 +137,8 @@ impl<'a> ReplyReader<'a> {
                     queued: ended.queued,
                     prompt: ended.prompt,
                     decode: ended.decode,
+                    drafted: ended.drafted,
+                    accepted: ended.accepted,
                 };
                 self.tokens += u32::from(ended.reason == EndReason::Stop);
                 self.end(TextEnd::Generation(ended.reason), times)
@@ -347,6 +349,9 @@ impl ReplyClock {
             queued: started.duration_since(self.submitted),
             prompt: first.duration_since(started),
             decode: now.duration_since(first),
+            // The scheduler counts the drafts, and reports them only at the end of a generation.
+            drafted: 0,
+            accepted: 0,
         }
     }
 }
@@ -404,6 +409,8 @@ mod tests {
             queued: Duration::ZERO,
             prompt: Duration::ZERO,
             decode: Duration::ZERO,
+            drafted: 0,
+            accepted: 0,
         })
     }
 

@@ -35,25 +35,33 @@ pub(super) fn execute(
         StepPlan::Step(rows) => rows,
     };
 
+    // Drafts are not tokens of the sequence yet.
+    let with_drafts = rows.iter().map(|row| {
+        let sequence = &running[row.index];
+        let end = sequence.processed + row.tokens;
+        let known = &sequence.request.tokens[sequence.processed..end];
+        [known, &sequence.drafts[..row.drafts]].concat()
+    });
+    let given: Vec<Vec<u32>> = with_drafts.collect();
+
     let mut work = vec![];
     let mut rest = running;
     let mut first = 0;
-    for row in rows {
+    for (row, tokens) in rows.iter().zip(&given) {
         // Splitting the list gives each row its own reference to its sequence.
         let (before, after) = mem::take(&mut rest).split_at_mut(row.index + 1 - first);
         let sequence = before.last_mut().expect("planned rows are ordered");
         rest = after;
         first = row.index + 1;
 
-        let end = sequence.processed + row.tokens;
-        let request = &mut sequence.request;
-        let matcher = request
+        let matcher = sequence
+            .request
             .grammar
             .as_deref_mut()
             .filter(|_| row.wanted.chooses());
         work.push(StepWork {
             key: sequence.key,
-            tokens: &request.tokens[sequence.processed..end],
+            tokens,
             origin: row.origin,
             wanted: row.wanted,
             matcher,

@@ -22,6 +22,10 @@ pub const PROMPT_TOKENS: &str = "warpwright_prompt_tokens_total";
 pub const CACHED_TOKENS: &str = "warpwright_cached_prompt_tokens_total";
 /// The number of generated tokens.
 pub const GENERATED_TOKENS: &str = "warpwright_generated_tokens_total";
+/// The number of drafts that were verified.
+pub const DRAFTED_TOKENS: &str = "warpwright_drafted_tokens_total";
+/// The number of drafts that were right.
+pub const ACCEPTED_TOKENS: &str = "warpwright_accepted_draft_tokens_total";
 /// The number of requests that have ended, by reason.
 pub const ENDED_REQUESTS: &str = "warpwright_ended_requests_total";
 /// The number of evictions.
@@ -57,6 +61,8 @@ pub fn describe() {
         describe_counter!(PROMPT_TOKENS, "Prompt tokens of requests that have a slot.");
         describe_counter!(CACHED_TOKENS, "Prompt tokens that were in the cache.");
         describe_counter!(GENERATED_TOKENS, "Generated tokens.");
+        describe_counter!(DRAFTED_TOKENS, "Drafts that were verified.");
+        describe_counter!(ACCEPTED_TOKENS, "Drafts that were right.");
         describe_counter!(ENDED_REQUESTS, "Requests that have ended, by reason.");
         describe_counter!(EVICTIONS, "Sequences evicted because pages ran out.");
     });
@@ -82,6 +88,11 @@ pub(super) fn prompt(tokens: u64, cached: u64) {
 
 pub(super) fn generated(tokens: u64) {
     counter!(GENERATED_TOKENS).increment(tokens);
+}
+
+pub(super) fn verified(drafted: u64, accepted: u64) {
+    counter!(DRAFTED_TOKENS).increment(drafted);
+    counter!(ACCEPTED_TOKENS).increment(accepted);
 }
 
 pub(super) fn ended(reason: EndReason) {

@@ -22,6 +22,40 @@ pub struct SchedulerOptions {
     /// prompts and single tokens are processed in separate steps, and an evicted sequence repeats
     /// the steps that it took at first.
     pub exact_chunk: Option<u32>,
+    /// The use of drafts, or `None` without drafts. An engine that proposes no drafts has none.
+    pub speculation: Option<SpeculationOptions>,
+}
+
+/// The use of drafts: tokens that the engine proposes and that a step verifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpeculationOptions {
+    /// The maximum number of sequences that generate while drafts are used. Steps of more sequences
+    /// have too many rows for drafts to save time.
+    pub sequences: u32,
+    /// The maximum number of drafts per sequence in a step.
+    pub drafts: u32,
+    /// The rule by which the number of drafts follows from their success.
+    pub length: DraftLengthRule,
+}
+
+/// The rule by which the number of drafts follows from their success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DraftLengthRule {
+    /// As many as seem to be worth their time.
+    #[default]
+    Adaptive,
+    /// As many as are allowed.
+    Always,
+}
+
+impl Default for SpeculationOptions {
+    fn default() -> SpeculationOptions {
+        SpeculationOptions {
+            sequences: 4,
+            drafts: 7,
+            length: DraftLengthRule::Adaptive,
+        }
+    }
 }
 
 impl Default for SchedulerOptions {
@@ -31,6 +65,7 @@ impl Default for SchedulerOptions {
             tokens_per_step: 1024,
             steps_per_launch: 4,
             exact_chunk: None,
+            speculation: None,
         }
     }
 }

@@ -24,8 +24,10 @@ pub(super) enum StepPlan {
 pub(super) struct PlannedRow {
     /// The index of the running sequence.
     pub(super) index: usize,
-    /// The number of tokens to process.
+    /// The number of known tokens to process.
     pub(super) tokens: usize,
+    /// The number of drafts to verify after them.
+    pub(super) drafts: usize,
     pub(super) origin: TokenOrigin,
     pub(super) wanted: Wanted,
 }
@@ -48,6 +50,25 @@ pub(super) struct PlanInput<'a> {
     pub(super) options: SchedulerOptions,
     pub(super) pages: PageCounts,
     pub(super) latest: LatestRows,
+    /// The maximum number of tokens that a step with drafts chooses.
+    pub(super) verified_per_step: usize,
+}
+
+impl PlannedRow {
+    /// Returns the number of rows that the step has for this sequence.
+    fn rows(&self) -> usize {
+        self.tokens + self.drafts
+    }
+}
+
+impl StepPlan {
+    /// Returns true if a sequence verifies drafts.
+    pub(super) fn has_drafts(&self) -> bool {
+        match self {
+            StepPlan::Idle | StepPlan::Decode { .. } => false,
+            StepPlan::Step(rows) => rows.iter().any(|row| row.drafts > 0),
+        }
+    }
 }
 
 impl SchedulerOptions {
@@ -104,7 +125,8 @@ fn decode_steps(input: &PlanInput<'_>, prompts: &[usize]) -> u32 {
         || running.len() > budget
         || running
             .iter()
-            .any(|sequence| sequence.request.grammar.is_some() || sequence.pending() != 1);
+            .any(|sequence| sequence.request.grammar.is_some() || sequence.pending() != 1)
+        || running.iter().any(|sequence| !sequence.drafts.is_empty());
     if single {
         return 1;
     }
@@ -136,7 +158,8 @@ fn shared_rows(input: &PlanInput<'_>, prompts: &[usize], tokens: Vec<usize>) -> 
         (false, _) => (budget / 4).max(1),
     };
     let mut rows = token_rows(input, tokens, budget - kept);
-    let mut left = budget - rows.len();
+    let used: usize = rows.iter().map(PlannedRow::rows).sum();
+    let mut left = budget - used;
     for &index in prompts {
         if left == 0 {
             break;
@@ -181,13 +204,14 @@ fn exact_rows(
 }
 
 /// Returns rows of one token each for at most `most` sequences. Those that have waited longest
-/// come first.
+/// come first. Drafts take what these rows leave of `most`.
 fn token_rows(input: &PlanInput<'_>, mut tokens: Vec<usize>, most: usize) -> Vec<PlannedRow> {
     tokens.sort_by_key(|&index| input.running[index].last_step);
     tokens.truncate(most);
     let row = |index: usize| PlannedRow {
         index,
         tokens: 1,
+        drafts: 0,
         origin: TokenOrigin::Model,
         wanted: if input.running[index].pending() == 1 {
             Wanted::Next
@@ -195,7 +219,20 @@ fn token_rows(input: &PlanInput<'_>, mut tokens: Vec<usize>, most: usize) -> Vec
             Wanted::Nothing
         },
     };
-    tokens.into_iter().map(row).collect()
+    let mut rows: Vec<PlannedRow> = tokens.into_iter().map(row).collect();
+
+    // Every running sequence may choose a token in the step, also after the end of its prompt.
+    let chosen = input.verified_per_step.saturating_sub(input.running.len());
+    let mut left = chosen.min(most.saturating_sub(rows.len()));
+    for row in &mut rows {
+        let drafts = input.running[row.index].drafts.len().min(left);
+        if drafts > 0 {
+            left -= drafts;
+            row.drafts = drafts;
+            row.wanted = Wanted::Verified;
+        }
+    }
+    rows
 }
 
 /// Returns the row of the next `tokens` tokens of a prompt.
@@ -215,6 +252,7 @@ fn chunk_row(index: usize, sequence: &RunningSequence, tokens: usize) -> Planned
     PlannedRow {
         index,
         tokens,
+        drafts: 0,
         origin: TokenOrigin::Prompt,
         wanted,
     }

@@ -72,6 +72,10 @@ pub struct GenerationEnded {
     pub prompt: Duration,
     /// The time from the first token to the last.
     pub decode: Duration,
+    /// The number of drafts that were verified.
+    pub drafted: u32,
+    /// The number of drafts that were right.
+    pub accepted: u32,
 }
 
 /// The reason why a generation ended.

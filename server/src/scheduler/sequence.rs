@@ -12,6 +12,7 @@ use super::outbox::Outbox;
 use super::request::{
     AtEnd, EndReason, GenerationEnded, GenerationError, GenerationEvent, GenerationRequest,
 };
+use super::speculation::DraftHistory;
 use crate::engine::{ChosenToken, SequenceKey};
 
 /// A request with the tokens generated so far. It outlives evictions.
@@ -34,6 +35,8 @@ pub(super) struct ServedRequest {
     pub(super) salt: u64,
     /// The log-probabilities of the prompt, if they are wanted and were not sent yet.
     pub(super) scores: Option<PromptScores>,
+    /// The drafts of the request so far.
+    pub(super) history: DraftHistory,
     events: mpsc::UnboundedSender<GenerationEvent>,
     times: RequestTimes,
 }
@@ -82,6 +85,8 @@ pub(super) struct RunningSequence {
     pub(super) processed: usize,
     /// The number of the latest step in which the sequence took part.
     pub(super) last_step: u64,
+    /// The drafts of the tokens that the next step chooses. They are not tokens of the request.
+    pub(super) drafts: Vec<u32>,
 }
 
 impl ServedRequest {
@@ -119,6 +124,7 @@ impl ServedRequest {
                 best,
                 collected: vec![],
             }),
+            history: DraftHistory::default(),
             events,
             times: RequestTimes {
                 arrived,
@@ -219,6 +225,25 @@ impl ServedRequest {
         end
     }
 
+    /// Returns the maximum number of drafts in the next step. Drafts need choices that depend on
+    /// nothing but the tokens before, so a request with a grammar has none.
+    pub(super) fn most_drafts(&self) -> usize {
+        if self.grammar.is_some() || self.scores.is_some() {
+            return 0;
+        }
+        // One more token is chosen than drafts are accepted.
+        self.remaining().saturating_sub(1)
+    }
+
+    /// Removes the drafts that cannot be tokens of the text before the end, and those after them.
+    pub(super) fn cut_drafts(&self, drafts: &mut Vec<u32>, stop: &[u32], vocab: u32) {
+        let is_end = |token: &u32| self.at_end == AtEnd::Stop && stop.contains(token);
+        let wrong = |token: &u32| *token >= vocab || is_end(token);
+        if let Some(first) = drafts.iter().position(wrong) {
+            drafts.truncate(first);
+        }
+    }
+
     /// Returns the reason of the end if no token is to be generated at all.
     pub(super) fn end_without_tokens(&self) -> Option<EndReason> {
         (self.limit == 0).then_some(self.limit_reason)
@@ -250,6 +275,8 @@ impl ServedRequest {
             queued: started - times.arrived,
             prompt: first.saturating_duration_since(started),
             decode: times.last_token.unwrap_or(first) - first,
+            drafted: self.history.drafted,
+            accepted: self.history.accepted,
         };
         metrics::ended(reason);
         outbox.push(&self.events, GenerationEvent::Ended(ended));

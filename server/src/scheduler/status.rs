@@ -17,6 +17,10 @@ pub struct SchedulerStatus {
     pub cached_tokens: u64,
     /// The number of tokens generated so far.
     pub generated_tokens: u64,
+    /// The number of drafts that were verified so far.
+    pub drafted_tokens: u64,
+    /// The number of drafts that were right so far.
+    pub accepted_tokens: u64,
     /// The number of requests that ended so far, for any reason.
     pub ended: u64,
     /// The number of times that a sequence was evicted because pages ran out.

@@ -14,3 +14,4 @@ mod openai_http;
 mod reply;
 mod restart;
 mod scheduler;
+mod speculation;

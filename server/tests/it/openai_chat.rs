@@ -67,6 +67,8 @@ fn ended(reason: FinishReason, tokens: u32) -> ReplyPart {
             queued: Duration::ZERO,
             prompt: Duration::from_millis(10),
             decode: Duration::from_millis(20),
+            drafted: 8,
+            accepted: 5,
         },
     })
 }
@@ -152,6 +154,7 @@ fn a_text_is_one_response() {
             "cache_n": 4, "prompt_n": 8, "prompt_ms": 10.0, "prompt_per_token_ms": 1.25,
             "prompt_per_second": 800.0, "predicted_n": 5, "predicted_ms": 20.0,
             "predicted_per_token_ms": 4.0, "predicted_per_second": 250.0,
+            "draft_n": 8, "draft_n_accepted": 5,
         },
     });
     assert_eq!(response, expected);
@@ -233,6 +236,7 @@ fn reasons_and_problems_are_reported() {
     );
     // Without any time, a rate is 0 and not infinite.
     assert_eq!(response["timings"]["predicted_per_second"], 0.0);
+    assert!(response["timings"].get("draft_n").is_none());
 }
 
 #[test]

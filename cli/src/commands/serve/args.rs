@@ -30,6 +30,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) engine: EngineArgs,
     #[command(flatten)]
+    pub(super) speculation: SpeculationArgs,
+    #[command(flatten)]
     pub(super) defaults: DefaultArgs,
     /// Answer from a file of replies instead of the model's weights, to test clients
     #[arg(long, value_name = "FILE", hide = true)]
@@ -157,6 +159,28 @@ pub(super) struct EngineArgs {
     /// Largest number of models that are loaded at a time, of a folder of models
     #[arg(long, alias = "models-max", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) max_models: Option<u32>,
+}
+
+/// Options of speculative decoding.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Speculative decoding")]
+pub(super) struct SpeculationArgs {
+    /// Guess that text repeats: propose what followed the last N tokens earlier [N: 3]
+    ///
+    /// A step of the model verifies the guesses. Requests with a grammar, a JSON schema or tool
+    /// calls that must be valid have no guesses.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "3")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(super) lookup: Option<u32>,
+    /// Largest number of guessed tokens per sequence to verify in one step, 1 to 15
+    #[arg(long, alias = "draft-n", value_name = "N", default_value_t = 7, requires = "lookup", value_parser = clap::value_parser!(u32).range(1..=15))]
+    pub(super) draft_max: u32,
+    /// Largest number of sequences that generate while tokens are guessed
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "lookup", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(super) draft_sequences: u32,
+    /// Always guess --draft-max tokens per step, even if fewer seem to be faster
+    #[arg(long, requires = "lookup")]
+    pub(super) draft_always: bool,
 }
 
 /// Values for requests that set none.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpwright_server::models::{
-    AdapterOptions, CacheFolder, DeviceLoader, DeviceOptions, LoadedTemplate, ModelEntry,
-    ModelLoader, Models, OpenContext, RegistryOptions, Repetition, RequestOverrides,
+    AdapterOptions, CacheFolder, DeviceLoader, DeviceOptions, LoadedTemplate, LookupOptions,
+    ModelEntry, ModelLoader, Models, OpenContext, RegistryOptions, Repetition, RequestOverrides,
     ScriptedLoader, ScriptedSizes, ServedModel, is_model_folder, models_in,
 };
+use warpwright_server::scheduler::{DraftLengthRule, SpeculationOptions};
 
-use super::args::Args;
+use super::args::{Args, SpeculationArgs};
 use crate::device;
 use crate::failure::Failure;
 use crate::prompt::limited;
@@ -194,6 +195,11 @@ fn loader(args: &Args) -> Result<Arc<dyn ModelLoader>, Failure> {
         template_variables: args.chat_template_kwargs.clone().unwrap_or_default(),
     };
     if let Some(file) = &args.scripted {
+        if args.speculation.lookup.is_some() {
+            return Err(Failure::Input(
+                "--scripted verifies no guesses: leave out --lookup".to_owned(),
+            ));
+        }
         let script = limited::read("replies", file)?;
         let sizes = ScriptedSizes {
             ctx: args.engine.ctx.unwrap_or(SCRIPTED_CTX),
@@ -227,8 +233,25 @@ fn loader(args: &Args) -> Result<Arc<dyn ModelLoader>, Failure> {
             loaded: args.engine.lora.clone(),
             folder: args.engine.lora_dir.clone(),
         },
+        lookup: lookup(&args.speculation),
     };
     Ok(Arc::new(DeviceLoader::new(open, options, defaults)))
+}
+
+/// Returns the options of prompt lookup, if it is wanted.
+fn lookup(args: &SpeculationArgs) -> Option<LookupOptions> {
+    Some(LookupOptions {
+        longest: args.lookup?,
+        speculation: SpeculationOptions {
+            sequences: args.draft_sequences,
+            drafts: args.draft_max,
+            length: if args.draft_always {
+                DraftLengthRule::Always
+            } else {
+                DraftLengthRule::Adaptive
+            },
+        },
+    })
 }
 
 /// Reads the template of `--chat-template`.

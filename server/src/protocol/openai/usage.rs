@@ -57,6 +57,12 @@ pub struct Timings {
     pub predicted_per_token_ms: f64,
     /// The number of generated tokens per second.
     pub predicted_per_second: f64,
+    /// The number of drafts that were verified, if there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft_n: Option<u32>,
+    /// The number of drafts that were right, if there were any drafts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft_n_accepted: Option<u32>,
 }
 
 /// Adds up the tokens and times of the choices of a response.
@@ -65,6 +71,8 @@ pub(super) struct UsageMeter {
     usage: Usage,
     prompt: Duration,
     decode: Duration,
+    drafted: u32,
+    accepted: u32,
 }
 
 /// Tells whether a choice has a prompt of its own.
@@ -95,6 +103,8 @@ impl UsageMeter {
         self.usage.completion_tokens_details.reasoning_tokens += end.reasoning_tokens;
         self.prompt = self.prompt.max(end.times.prompt);
         self.decode = self.decode.max(end.times.decode);
+        self.drafted += end.times.drafted;
+        self.accepted += end.times.accepted;
     }
 
     /// Returns the numbers of tokens.
@@ -122,6 +132,8 @@ impl UsageMeter {
             predicted_ms,
             predicted_per_token_ms: ratio(predicted_ms, predicted_n.into()),
             predicted_per_second: ratio(1e3 * f64::from(predicted_n), predicted_ms),
+            draft_n: (self.drafted > 0).then_some(self.drafted),
+            draft_n_accepted: (self.drafted > 0).then_some(self.accepted),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::engine::EngineLimits;
 use crate::engine::scripted::{PlannedFailure, PrefixReuse, ScriptedEngine, StepLog};
 use crate::scheduler::check::{check_request, usable_ctx};
 use crate::scheduler::embedding::{EmbeddingJob, EmbeddingResult};
-use crate::scheduler::options::SchedulerOptions;
+use crate::scheduler::options::{DraftLengthRule, SchedulerOptions, SpeculationOptions};
 use crate::scheduler::request::{
     AtEnd, EndReason, GenerationError, GenerationEvent, GenerationRequest,
 };
@@ -36,6 +36,8 @@ struct RandomSetup {
     limits: EngineLimits,
     options: SchedulerOptions,
     reuse: PrefixReuse,
+    /// The number of tokens that a step with drafts chooses, in addition to one per sequence.
+    more_verified: u32,
 }
 
 /// A random event.
@@ -74,21 +76,39 @@ fn setups() -> impl Strategy<Value = RandomSetup> {
             logprobs: 5,
         }
     });
-    let options = (1..40_u32, 1..9_u32, prop::option::of(1..16_u32));
-    let options =
-        options.prop_map(
-            |(tokens_per_step, steps_per_launch, exact_chunk)| SchedulerOptions {
-                queue: 1000,
-                tokens_per_step,
-                steps_per_launch,
-                exact_chunk,
-            },
-        );
+    let length = prop_oneof![
+        Just(DraftLengthRule::Adaptive),
+        Just(DraftLengthRule::Always)
+    ];
+    let speculation = (1..6_u32, 1..9_u32, length);
+    let speculation = speculation.prop_map(|(sequences, drafts, length)| SpeculationOptions {
+        sequences,
+        drafts,
+        length,
+    });
+    let options = (
+        1..40_u32,
+        1..9_u32,
+        prop::option::of(1..16_u32),
+        prop::option::of(speculation),
+    );
+    let options = options.prop_map(
+        |(tokens_per_step, steps_per_launch, exact_chunk, speculation)| SchedulerOptions {
+            queue: 1000,
+            tokens_per_step,
+            steps_per_launch,
+            exact_chunk,
+            speculation,
+        },
+    );
     let reuse = prop_oneof![Just(PrefixReuse::None), Just(PrefixReuse::Pages)];
-    (limits, options, reuse).prop_map(|(limits, options, reuse)| RandomSetup {
-        limits,
-        options,
-        reuse,
+    (limits, options, reuse, 0..20_u32).prop_map(|(limits, options, reuse, more_verified)| {
+        RandomSetup {
+            limits,
+            options,
+            reuse,
+            more_verified,
+        }
     })
 }
 
@@ -156,6 +176,17 @@ fn script(tokens: &[u32]) -> Vec<u32> {
     let len = reply.len();
     reply.rotate_left(generated.len() % len);
     reply
+}
+
+/// Returns drafts after the tokens of a sequence. Some are wrong, are too many, or are in no
+/// vocabulary.
+fn guesses(tokens: &[u32], most: usize) -> Vec<u32> {
+    let mut drafts: Vec<u32> = script(tokens).into_iter().cycle().take(most + 1).collect();
+    let wrong = tokens.len() * 13 % 11;
+    if let Some(draft) = drafts.get_mut(wrong) {
+        *draft = if wrong == 3 { VOCAB } else { 300 };
+    }
+    drafts
 }
 
 /// Returns the tokens and the reason of a generation's end.
@@ -260,6 +291,10 @@ impl RandomRun {
     fn new(setup: RandomSetup) -> RandomRun {
         let engine = ScriptedEngine::new(setup.limits, vec![END], Box::new(script))
             .with_prefix_reuse(setup.reuse)
+            .with_drafts(
+                setup.limits.sequences + setup.more_verified,
+                Box::new(guesses),
+            )
             .with_failure(PlannedFailure::BadToken(BAD));
         let log = engine.log();
         RandomRun {
@@ -397,7 +432,11 @@ impl RandomRun {
         assert_eq!(status.pages.used, 0);
         assert_eq!(status.ended, self.clients.len() as u64);
         assert_eq!(self.core.load(), 0);
+        if self.setup.options.speculation.is_none() {
+            assert_eq!(status.drafted_tokens, 0);
+        }
         check_chunks(&self.setup, &self.log);
+        check_rows(&self.setup, &self.log);
     }
 }
 
@@ -417,6 +456,15 @@ fn check_chunks(setup: &RandomSetup, log: &StepLog) {
     }
 }
 
+/// Checks that drafts stay in the budget of a step.
+fn check_rows(setup: &RandomSetup, log: &StepLog) {
+    let most = setup.limits.tokens_per_step;
+    for record in log.records() {
+        let rows: u32 = record.rows.iter().map(|row| row.tokens + row.drafts).sum();
+        assert!(rows <= most, "{record:?}");
+    }
+}
+
 /// The numbers of events in all random runs.
 #[derive(Debug, Default)]
 struct RunCounts {
@@ -425,6 +473,8 @@ struct RunCounts {
     cached: Cell<u64>,
     cancelled: Cell<u64>,
     launches: Cell<u64>,
+    accepted: Cell<u64>,
+    rejected: Cell<u64>,
 }
 
 impl RunCounts {
@@ -439,6 +489,11 @@ impl RunCounts {
             (&self.cached, status.cached_tokens),
             (&self.cancelled, cancelled.count() as u64),
             (&self.launches, launches.count() as u64),
+            (&self.accepted, status.accepted_tokens),
+            (
+                &self.rejected,
+                status.drafted_tokens - status.accepted_tokens,
+            ),
         ] {
             count.set(count.get() + more);
         }
@@ -474,6 +529,8 @@ fn every_request_gets_its_own_reply() {
         &counts.cached,
         &counts.cancelled,
         &counts.launches,
+        &counts.accepted,
+        &counts.rejected,
     ] {
         assert!(count.get() > least, "{counts:?}");
     }

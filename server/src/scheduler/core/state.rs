@@ -16,11 +16,11 @@ use super::super::outbox::Outbox;
 use super::super::plan::{LatestRows, PlanInput, PlannedRow, StepPlan, plan};
 use super::super::request::{EndReason, GenerationError, SubmitError};
 use super::super::retry::EndRate;
-use super::super::sequence::{RunningSequence, ServedRequest};
+use super::super::sequence::{RunningSequence, SequencePhase, ServedRequest};
 use super::super::status::{SchedulerStatus, SequenceStatus};
 use crate::engine::{
-    ChosenToken, Engine, EngineError, EngineLimits, Joined, SequenceKey, SequenceStart, Stepped,
-    TokenOrigin, Wanted,
+    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, SequenceKey,
+    SequenceStart, Stepped, TokenOrigin, Wanted,
 };
 
 /// The state of a scheduler.
@@ -62,6 +62,8 @@ struct SchedulerCounts {
     prompt_tokens: u64,
     cached_tokens: u64,
     generated_tokens: u64,
+    drafted_tokens: u64,
+    accepted_tokens: u64,
     ended: u64,
     evicted: u64,
     /// The number of requests so far.
@@ -193,6 +195,8 @@ impl SchedulerCore {
         let embedded = self.embed()?;
         self.admit()?;
 
+        self.propose()?;
+
         // A step that fails has changed nothing. Every failure removes a sequence or shortens the
         // step, so that this ends.
         let mut options = self.options;
@@ -204,6 +208,7 @@ impl SchedulerCore {
                 options,
                 pages: self.engine.pages(),
                 latest: self.latest,
+                verified_per_step: self.engine.verified_per_step() as usize,
             });
             if plan == StepPlan::Idle {
                 let idle = self.waiting.is_empty() && embedded == TurnResult::Idle;
@@ -224,6 +229,7 @@ impl SchedulerCore {
                     self.apply(&plan, results);
                     return Ok(TurnResult::Worked);
                 }
+                Err(EngineError::NoPages { .. }) if plan.has_drafts() => self.drop_drafts(),
                 Err(EngineError::NoPages { .. }) if matches!(plan, StepPlan::Decode { .. }) => {
                     options.steps_per_launch = 1;
                 }
@@ -237,6 +243,68 @@ impl SchedulerCore {
                 }
                 Err(EngineError::Lost(reason)) => return Err(DeviceLost(reason)),
             }
+        }
+    }
+
+    /// Gets drafts for the sequences whose next step verifies some.
+    fn propose(&mut self) -> Result<(), DeviceLost> {
+        self.drop_drafts();
+        let Some(options) = self.options.speculation else {
+            return Ok(());
+        };
+        let recompute = self.options.recompute();
+        let phases = self.running.iter().map(|running| running.phase(recompute));
+        let generating = phases.filter(|phase| *phase != SequencePhase::Prompt);
+        if self.engine.verified_per_step() == 0 || generating.count() > options.sequences as usize {
+            return Ok(());
+        }
+
+        let mut indices = vec![];
+        let mut work = vec![];
+        for (index, running) in self.running.iter_mut().enumerate() {
+            if running.phase(recompute) != SequencePhase::Decode {
+                continue;
+            }
+            let request = &mut running.request;
+            let most = request.history.wanted(&options, request.most_drafts());
+            if most == 0 {
+                // Old failures count less with every step, so that drafts are tried again.
+                request.history.record(0, 0);
+                continue;
+            }
+            indices.push(index);
+            work.push(DraftRequest {
+                key: running.key,
+                tokens: &running.request.tokens,
+                most,
+            });
+        }
+        if work.is_empty() {
+            return Ok(());
+        }
+
+        let mosts: Vec<usize> = work.iter().map(|request| request.most).collect();
+        let drafts = match self.engine.draft(&work) {
+            Ok(drafts) => drafts,
+            Err(EngineError::Lost(reason)) => return Err(DeviceLost(reason)),
+            Err(error) => {
+                tracing::warn!(%error, "a step has no drafts");
+                return Ok(());
+            }
+        };
+        for ((index, most), mut drafts) in indices.into_iter().zip(mosts).zip(drafts) {
+            drafts.truncate(most);
+            let running = &mut self.running[index];
+            let request = &running.request;
+            request.cut_drafts(&mut drafts, self.engine.stop(), self.limits.vocab);
+            running.drafts = drafts;
+        }
+        Ok(())
+    }
+
+    fn drop_drafts(&mut self) {
+        for running in &mut self.running {
+            running.drafts.clear();
         }
     }
 
@@ -319,6 +387,8 @@ impl SchedulerCore {
             prompt_tokens: self.counts.prompt_tokens,
             cached_tokens: self.counts.cached_tokens,
             generated_tokens: self.counts.generated_tokens,
+            drafted_tokens: self.counts.drafted_tokens,
+            accepted_tokens: self.counts.accepted_tokens,
             ended: self.counts.ended,
             evicted: self.counts.evicted,
             ..SchedulerStatus::default()
@@ -486,6 +556,7 @@ impl SchedulerCore {
             key: joined.key,
             processed: joined.cached as usize,
             last_step: self.steps,
+            drafts: vec![],
         });
     }
 
@@ -562,6 +633,7 @@ impl SchedulerCore {
                 .map(|index| PlannedRow {
                     index,
                     tokens: 1,
+                    drafts: 0,
                     origin: TokenOrigin::Model,
                     wanted: Wanted::Next,
                 })
@@ -652,8 +724,11 @@ impl SchedulerCore {
     /// Applies the result of a sequence, and returns the reason if it has ended.
     fn apply_row(&mut self, row: &PlannedRow, stepped: Stepped, now: Instant) -> Option<EndReason> {
         let sequence = &mut self.running[row.index];
-        sequence.processed += row.tokens;
         sequence.last_step = self.steps;
+        if row.wanted == Wanted::Verified {
+            return self.apply_verified(row, stepped.verified, now);
+        }
+        sequence.processed += row.tokens;
         let request = &mut sequence.request;
         if let Some(scores) = &mut request.scores {
             scores.collected.extend(stepped.scored);
@@ -670,6 +745,31 @@ impl SchedulerCore {
         }
         let next = stepped.next.expect("a step returns the wanted token");
         self.append(row.index, vec![next], now)
+    }
+
+    /// Applies the accepted drafts of a sequence and the token after them.
+    fn apply_verified(
+        &mut self,
+        row: &PlannedRow,
+        verified: Vec<ChosenToken>,
+        now: Instant,
+    ) -> Option<EndReason> {
+        let drafted = row.drafts;
+        assert!(
+            (1..=drafted + 1).contains(&verified.len()),
+            "a step returns at most one token more than it has drafts"
+        );
+        let accepted = verified.len() - 1;
+        let sequence = &mut self.running[row.index];
+
+        // The engine has processed the known token and the accepted drafts. The last token is not
+        // processed.
+        sequence.processed += row.tokens + accepted;
+        sequence.request.history.record(drafted, accepted);
+        metrics::verified(drafted as u64, accepted as u64);
+        self.counts.drafted_tokens += drafted as u64;
+        self.counts.accepted_tokens += accepted as u64;
+        self.append(row.index, verified, now)
     }
 
     /// Appends chosen tokens to a sequence, and returns the reason if it has ended.

@@ -118,7 +118,7 @@ fn timings(prompt: usize, cached: u32, ended: Option<&ReplyEnded>) -> Value {
     let times = ended.map(|ended| ended.times).unwrap_or_default();
     let processed = prompt.saturating_sub(cached as usize);
     let predicted = ended.map_or(0, |ended| ended.tokens as usize);
-    json!({
+    let mut timings = json!({
         "cache_n": cached,
         "prompt_n": processed,
         "prompt_ms": milliseconds(times.prompt),
@@ -129,7 +129,13 @@ fn timings(prompt: usize, cached: u32, ended: Option<&ReplyEnded>) -> Value {
         "predicted_per_token_ms": per_token(times.decode, predicted),
         "predicted_per_second": per_second(times.decode, predicted),
         "queued_ms": milliseconds(times.queued),
-    })
+    });
+    // llama-server leaves these out if it verified no drafts.
+    if times.drafted > 0 {
+        timings["draft_n"] = json!(times.drafted);
+        timings["draft_n_accepted"] = json!(times.accepted);
+    }
+    timings
 }
 
 fn milliseconds(time: Duration) -> f64 {
