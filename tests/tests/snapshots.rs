@@ -41,7 +41,7 @@ const SNAPSHOTS: &str = "snapshots";
 
 /// The folders of the kernel families: the start of a kernel's name, and the folder. The longest
 /// start that fits decides.
-const FOLDERS: [(&str, &str); 38] = [
+const FOLDERS: [(&str, &str); 40] = [
     ("add_normed", "pipeline"),
     ("advance", "pipeline"),
     ("allow_tokens", "sample"),
