@@ -12,9 +12,9 @@ use warpwright_model::{Model, Outline};
 
 use super::adapters::loaded::BatchAdapters;
 use super::device::{BatchDevice, StepInput, StepRows};
+use super::latest_tokens::LatestTokens;
 use super::memory;
 use super::options::BatchOptions;
-use super::sampled::LatestTokens;
 use super::sequence_id::SequenceId;
 use super::sequences::Sequences;
 use super::steps::row_class::RowClass;

@@ -34,6 +34,7 @@ mod device;
 mod engine;
 mod head;
 mod kept;
+mod latest_tokens;
 mod lone;
 mod lone_launch;
 mod memory;

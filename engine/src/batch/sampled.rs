@@ -2,19 +2,11 @@
 
 use super::device::BatchDevice;
 use super::engine::Batch;
+use super::latest_tokens::LatestTokens;
 use super::sequence_id::SequenceId;
 use crate::Error;
 use crate::sampling::options::{Sampling, TokenChoice};
 use crate::sampling::probabilities::LogProbabilities;
-
-/// The tokens of a sequence in a step, for penalties.
-pub(super) struct LatestTokens<'a> {
-    pub(super) sequence: SequenceId,
-    /// The tokens that the step processes.
-    pub(super) given: &'a [u32],
-    /// The number of tokens that the step chooses, each after one of the last given tokens.
-    pub(super) chosen: usize,
-}
 
 impl Batch {
     /// Sets the sampling parameters of a sequence for its next tokens.
