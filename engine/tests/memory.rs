@@ -1,5 +1,5 @@
-//! The device memory that is left after a refusal, and after adapters are unloaded. A process of its own: the emulated
-//! device is one for all tests of a process, and others would take memory meanwhile.
+//! The device memory that is left after a refusal, and after adapters are unloaded. The tests
+//! run in a separate process, because all tests of a process share the memory of the emulated device.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

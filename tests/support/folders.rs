@@ -30,13 +30,13 @@ pub(crate) const CONTEXT: u32 = 64;
 const F32: u32 = 0;
 const BF16: u32 = 30;
 
-/// What a random model is made of. Its name is that of its folder and of its entry in `folders.json`.
+/// The description of a random model. Its folder and its entry in `folders.json` have the same name.
 pub(crate) struct FolderModel {
     pub(crate) name: &'static str,
     layers: u32,
     head_dim: u32,
     tied: bool,
-    /// The keys of `config.json` besides those that every model has, as a JSON object.
+    /// The keys of `config.json` that not every model has, as a JSON object.
     config: &'static str,
     /// The tensors of a layer.
     tensors: fn(Sizes) -> Vec<LayerTensor>,
@@ -44,7 +44,7 @@ pub(crate) struct FolderModel {
     gguf: Option<GgufKeys>,
 }
 
-/// What differs in a GGUF file.
+/// The differences of a GGUF file from the folder.
 struct GgufKeys {
     family: &'static str,
     keys: &'static [(&'static str, Key)],
@@ -77,7 +77,7 @@ struct LayerTensor {
     kind: Kind,
 }
 
-/// What a GGUF file does with a tensor.
+/// The form of a tensor in a GGUF file.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Plain,

@@ -15,7 +15,7 @@ use crate::folders::{CONTEXT, FolderModel, MODELS};
 const REMEDY: &str =
     "make engine/tests/data/folders.json again, as engine/tests/data/folders.py says";
 
-/// What transformers computed.
+/// The results of transformers.
 struct Wanted(Value);
 
 impl Wanted {

@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Each tensor of each family has a name of its own in folders.
+    /// In folders, the tensors of a family have different names.
     #[test]
     fn every_tensor_of_a_family_has_a_name() {
         for family in FAMILIES {

@@ -119,7 +119,7 @@ impl AdapterTable {
     /// # Errors
     /// Returns an error that names the field if the name is empty or in use, if the path is not in
     /// the folder, or if the adapter cannot be read, does not fit the model or does not fit into
-    /// memory. Returns [`ErrorKind::Forbidden`] if there is no folder.
+    /// memory. Returns [`ErrorKind::Forbidden`] if the server was started without a folder.
     pub async fn load(&self, name: &str, path: &str) -> Result<(), RequestError> {
         let Some(folder) = &self.folder else {
             return Err(forbidden());
@@ -156,7 +156,7 @@ impl AdapterTable {
     /// Unloads an adapter. Running requests may end with it.
     ///
     /// # Errors
-    /// Returns [`ErrorKind::NotFound`] if there is no such adapter, or [`ErrorKind::Forbidden`] if
+    /// Returns [`ErrorKind::NotFound`] if no adapter has the name, or [`ErrorKind::Forbidden`] if
     /// requests may not load adapters.
     pub fn unload(&self, name: &str) -> Result<(), RequestError> {
         if self.folder.is_none() {

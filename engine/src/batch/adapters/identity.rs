@@ -9,7 +9,7 @@ pub struct AdapterId(u64);
 
 impl AdapterId {
     /// Returns the identity of an adapter. Adapters with equal ranks, scales and values have the
-    /// same identity, whatever their names and paths are.
+    /// same identity. Names and paths do not count.
     pub fn new(adapter: &Adapter) -> AdapterId {
         let mut hash = Sha256::new();
         for (layer, factors) in (0u64..).zip(&adapter.layers) {

@@ -34,8 +34,8 @@ impl Batch {
     ///
     /// # Errors
     /// Returns [`Error::NoAdapter`] if the adapter of the scope is not loaded, [`Error::BatchFull`]
-    /// if the batch has as many sequences as its options allow, or a driver error. A saved page that cannot be read is no error: see
-    /// [`take_ignored_files`](Batch::take_ignored_files).
+    /// if the batch has as many sequences as its options allow, or a driver error. Saved pages that
+    /// cannot be read are ignored: see [`take_ignored_files`](Batch::take_ignored_files).
     pub fn join_prompt(
         &mut self,
         prompt: &[u32],

@@ -110,7 +110,7 @@ fn check_all_full(keys: NamedObject<'_>) -> Result<(), Problem> {
 }
 
 /// Returns the distance between the layers of the second kind, from a list with one of two kinds for
-/// each layer. Returns `None` if there is no list.
+/// each layer. Returns `None` if the key is absent.
 fn listed(
     keys: NamedObject<'_>,
     name: &str,
