@@ -133,10 +133,12 @@ impl Bounds<'_> {
             attention,
             dense,
         } = PipelineLayer::new(layer).expect("the pipeline has packed the weights of the layer");
+        let [gate, _, down] = block.dense().expect("the pipeline refuses experts");
+        let [gate_up_tiles, down_tiles] = tiles.dense().expect("the pipeline refuses experts");
         let (gate_up, lengths) = self.rows(
-            kernel_format(block.gate.format),
+            kernel_format(gate.format),
             RowOrder::GATE_UP,
-            &tiles.gate_up,
+            gate_up_tiles,
             2 * dense.width,
             hidden,
             0,
@@ -175,9 +177,9 @@ impl Bounds<'_> {
                 .0,
             down: self
                 .rows(
-                    kernel_format(block.down.format),
+                    kernel_format(down.format),
                     plain,
-                    &tiles.down,
+                    down_tiles,
                     hidden,
                     dense.width,
                     0,

@@ -2,6 +2,7 @@
 
 use warpwright_driver::Context;
 use warpwright_model::Outline;
+use warpwright_model::layer::FeedForward;
 
 use crate::Error;
 use crate::chunked::kernels;
@@ -21,6 +22,7 @@ pub(super) fn planned<'a>(
     options: Options,
 ) -> Result<Planned<'a>, Error> {
     check_context(outline, options.ctx)?;
+    check_experts(outline)?;
     options.choice.check()?;
     check_drafts(options, || {
         KernelPath::from_resolved(&preferred(context, outline, options))
@@ -30,6 +32,23 @@ pub(super) fn planned<'a>(
         options,
         chunks: chunks(context, outline, options).is_some(),
     })
+}
+
+/// Returns an error if the model has a mixture of experts, for which there are no kernels.
+fn check_experts(outline: &Outline) -> Result<(), Error> {
+    for (layer, described) in outline.config.layers.iter().enumerate() {
+        match &described.feed_forward {
+            FeedForward::Dense(_) => {}
+            FeedForward::Experts(experts) => {
+                return Err(Error::Experts {
+                    layer,
+                    count: experts.count,
+                });
+            }
+        }
+    }
+
+    Ok(())
 }
 
 /// Returns the pipeline of a model, or the reason why the simple kernels are used.

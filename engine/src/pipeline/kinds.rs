@@ -37,6 +37,7 @@ impl PipelineLayer {
         };
         let dense = match &layer.feed_forward {
             FeedForward::Dense(dense) => *dense,
+            FeedForward::Experts(_) => return Err(Unsupported::Experts),
         };
         match layer.norm {
             NormKind::Rms => {}

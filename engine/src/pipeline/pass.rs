@@ -100,8 +100,9 @@ impl<'a> PipelinePass<'a> {
     /// Queues the feed-forward of a layer, up to its down projection.
     fn dense_part(&self, queue: &mut impl Queue, index: usize, dense: &Dense) -> Result<(), Error> {
         let block = &self.weights.blocks[index];
-        self.gate_up(queue, index, dense, &block.gate_up)?;
-        self.down(queue, index, dense, &block.down)
+        let [gate_up, down] = block.dense().expect("the pipeline refuses experts");
+        self.gate_up(queue, index, dense, gate_up)?;
+        self.down(queue, index, dense, down)
     }
 
     /// Returns the description of a layer.
@@ -152,8 +153,8 @@ impl<'a> PipelinePass<'a> {
         match product {
             GemvKind::Qkv => &block.qkv,
             GemvKind::O => &block.o,
-            GemvKind::GateUp => &block.gate_up,
-            GemvKind::Down => &block.down,
+            GemvKind::GateUp => block.dense().expect("the pipeline refuses experts")[0],
+            GemvKind::Down => block.dense().expect("the pipeline refuses experts")[1],
             GemvKind::Head => &self.weights.head,
         }
     }

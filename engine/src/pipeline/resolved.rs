@@ -411,7 +411,8 @@ fn only_rotation(c: &Config) -> Option<u32> {
 
 /// Returns the reason why the pipeline does not support the matrices of a layer.
 fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
-    for matrix in [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down] {
+    let [gate, up, down] = b.dense().ok_or(Unsupported::Experts)?;
+    for matrix in [&b.q, &b.k, &b.v, &b.o, gate, up, down] {
         check_matrix(matrix)?;
     }
 
@@ -427,8 +428,8 @@ fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
     }
 
     // Gate and up are interleaved row by row in shared tiles.
-    if b.gate.format != b.up.format {
-        return Err(mixed(&b.gate, &b.up, "the two must have the same format"));
+    if gate.format != up.format {
+        return Err(mixed(gate, up, "the two must have the same format"));
     }
 
     Ok(())
@@ -603,20 +604,14 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the bytes of an integer activation in a GEMV. The result does not depend on the
-    /// batch of the kernel.
+    /// Returns the bytes of an integer activation in the GEMVs of QKV and of the down projection,
+    /// whose rows have `n` weights. The result does not depend on the batch of the kernel.
     ///
-    /// Three bytes are used where rounding matters most. Keys and values are rounded to binary16,
+    /// Other GEMVs use two bytes. Three are used where rounding matters most. Keys and values are rounded to binary16,
     /// and a small error can move them across a rounding boundary. Those GEMVs are QKV, which
     /// computes them, and the down projection, which feeds QKV of the next layer. A file in Q2_K
     /// uses three bytes in all layers.
-    fn activation_bytes(&self, product: GemvKind, b: &Block<Weight>) -> ActivationBytes {
-        let n = match product {
-            GemvKind::Qkv => b.q.row_len(),
-            GemvKind::Down => b.down.row_len(),
-            GemvKind::O | GemvKind::GateUp | GemvKind::Head => return ActivationBytes::Two,
-        };
-
+    fn activation_bytes(&self, n: u32, b: &Block<Weight>) -> ActivationBytes {
         // Two activations take 7 bytes including their scales. The ring needs the rest of a block's
         // shared memory.
         let shared = self.tuning.shared.unwrap_or(self.target.preferred);
@@ -636,7 +631,7 @@ impl Resolver<'_> {
     ) -> Result<ResolvedGemv<Qkv>, Unsupported> {
         let hidden = self.outline.config.hidden;
         let formats = [&b.q, &b.k, &b.v].map(|w| kernel_format(w.format));
-        let bytes = self.activation_bytes(GemvKind::Qkv, b);
+        let bytes = self.activation_bytes(hidden, b);
         let default = || default_plan_with(bytes, formats[0], attention.qkv_len(), hidden);
         let plan = self
             .plan(self.tuning.qkv.unwrap_or_else(default))
@@ -689,9 +684,10 @@ impl Resolver<'_> {
         b: &Block<Weight>,
     ) -> Result<ResolvedGemv<Project>, Unsupported> {
         let hidden = self.outline.config.hidden;
-        let format = kernel_format(b.down.format);
-        let bytes = self.activation_bytes(GemvKind::Down, b);
-        let before = kernel_format(b.gate.format);
+        let [gate, _, down] = b.dense().expect("the pipeline refuses experts");
+        let format = kernel_format(down.format);
+        let bytes = self.activation_bytes(dense.width, b);
+        let before = kernel_format(gate.format);
         let default = || default_plan_with(bytes, format, hidden, dense.width).after(before);
         let plan = self
             .plan(self.tuning.down.unwrap_or_else(default))
@@ -726,7 +722,8 @@ impl Resolver<'_> {
         dense: &Dense,
         b: &Block<Weight>,
     ) -> Result<ResolvedGemv<GateUp>, Unsupported> {
-        let format = kernel_format(b.gate.format);
+        let [gate, ..] = b.dense().expect("the pipeline refuses experts");
+        let format = kernel_format(gate.format);
         let hidden = self.outline.config.hidden;
         let default = || default_plan(format, 2 * dense.width, hidden).after(format);
         let kernel = GateUp {

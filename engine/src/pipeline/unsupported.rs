@@ -42,6 +42,8 @@ pub enum Unsupported {
     ProjectionNorms,
     #[error("soft caps are not supported")]
     SoftCaps,
+    #[error("mixtures of experts are not supported")]
+    Experts,
     #[error("{tensor} is {}, which has no tiled layout", format.name())]
     Layout {
         tensor: String,

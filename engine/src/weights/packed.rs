@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use warpwright_driver::Context;
 use warpwright_driver::memory::View;
 use warpwright_kernels::RowOrder;
-use warpwright_model::layer::{FeedForward, Mixer};
+use warpwright_model::layer::Mixer;
 use warpwright_model::{Block, Layer, Outline, Weight};
 
 use crate::Error;
@@ -66,14 +66,18 @@ macro_rules! buffers {
         /// Returns the contents of each buffer of a block. `$pairs` is the row order that rotary
         /// pairs need.
         fn block<'a>(layer: &Layer, $block: &'a Block<Weight>) -> PackedBlock<StoredBuffer<'a>> {
-            // Every row of the table belongs to these two kinds.
+            // Every row of a mixer belongs to this kind.
             let Mixer::Attention(attention) = &layer.mixer;
-            let FeedForward::Dense(_) = &layer.feed_forward;
             let $pairs = rotary_row_order(attention);
             PackedBlock { $($name: $held,)* }
         }
 
         impl<T> PackedBlock<T> {
+            /// Returns the tiles of gate and up and those of down, if the feed-forward is dense.
+            pub(crate) fn dense(&self) -> Option<[&T; 2]> {
+                Some([self.gate_up.as_ref()?, self.down.as_ref()?])
+            }
+
             fn try_map<'a, U, E>(
                 &'a self,
                 f: &mut impl FnMut(&'a T) -> Result<U, E>,
@@ -96,8 +100,24 @@ buffers! { b, pairs;
     o: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.o);
     attn_post_norm: Option<T> = StoredBuffer::all_of([&b.attn_post_norm]), optional;
     ffn_norm: T = StoredBuffer::rows(&b.ffn_norm);
-    gate_up: T = StoredBuffer::tiles_of_two(RowOrder::GATE_UP, &b.gate, &b.up);
-    down: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.down);
+    /// The gate and up matrices of a dense feed-forward.
+    gate_up: Option<T> = b.dense()
+        .map(|[gate, up, _]| StoredBuffer::tiles_of_two(RowOrder::GATE_UP, gate, up)), optional;
+    /// The down matrix of a dense feed-forward.
+    down: Option<T> = b.dense()
+        .map(|[_, _, down]| StoredBuffer::tiles(RowOrder::PLAIN, down)), optional;
+    /// The rows of the router.
+    router: Option<T> = StoredBuffer::all_of([&b.router]), optional;
+    /// The gate matrices of all experts, as the file stores them.
+    gate_experts: Option<T> = StoredBuffer::all_of([&b.gate_experts]), optional;
+    /// The up matrices of all experts, as the file stores them.
+    up_experts: Option<T> = StoredBuffer::all_of([&b.up_experts]), optional;
+    /// The down matrices of all experts, as the file stores them.
+    down_experts: Option<T> = StoredBuffer::all_of([&b.down_experts]), optional;
+    /// The gate of the shared expert's output.
+    shared_router: Option<T> = StoredBuffer::all_of([&b.shared_router]), optional;
+    /// The three matrices of the shared expert, as the file stores them.
+    shared: Option<T> = StoredBuffer::all_of([&b.gate_shared, &b.up_shared, &b.down_shared]), optional;
     ffn_post_norm: Option<T> = StoredBuffer::all_of([&b.ffn_post_norm]), optional;
 }
 
