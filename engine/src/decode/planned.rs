@@ -22,7 +22,7 @@ pub(super) fn planned<'a>(
     options: Options,
 ) -> Result<Planned<'a>, Error> {
     check_context(outline, options.ctx)?;
-    check_experts(outline)?;
+    check_experts(outline, || preferred(context, outline, options))?;
     options.choice.check()?;
     check_drafts(options, || {
         KernelPath::from_resolved(&preferred(context, outline, options))
@@ -34,8 +34,15 @@ pub(super) fn planned<'a>(
     })
 }
 
-/// Returns an error if the model has a mixture of experts, for which there are no kernels.
-fn check_experts(outline: &Outline) -> Result<(), Error> {
+/// Returns an error if the model has a mixture of experts and the pipeline does not run it, because
+/// the simple kernels have none for experts.
+fn check_experts(
+    outline: &Outline,
+    preferred: impl FnOnce() -> Result<ResolvedPipeline, Unsupported>,
+) -> Result<(), Error> {
+    if outline.config.experts().next().is_none() || preferred().is_ok() {
+        return Ok(());
+    }
     for (layer, described) in outline.config.layers.iter().enumerate() {
         match &described.feed_forward {
             FeedForward::Dense(_) => {}

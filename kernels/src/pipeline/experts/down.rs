@@ -95,7 +95,6 @@ impl KernelDef for ExpertDown {
         } = a;
         self.multiple("rows", rows, ROWS)?;
         self.range("chosen * width", chosen.saturating_mul(width), 1, 1 << 24)?;
-        self.range("stream.sequence", a.stream.sequence, 1, u32::MAX)?;
         check_lengths! { self, a:
             y == rows,
         }
