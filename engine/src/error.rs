@@ -73,6 +73,10 @@ pub enum Error {
         "no finite log-likelihood after position {position}, although all logits are finite: the device or a kernel is faulty"
     )]
     NoLikelihood { position: u32 },
+    #[error(
+        "layer {layer} of the model is a mixture of {count} experts, and there are no kernels for experts: open a dense model"
+    )]
+    Experts { layer: usize, count: u32 },
     #[error("the tuning \"{text}\" is invalid: {problem}")]
     Tuning { text: String, problem: String },
     #[error(

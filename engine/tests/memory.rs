@@ -32,7 +32,7 @@ fn adapter(outline: &Outline, value: f32) -> Arc<Adapter> {
         rslora: false,
         missing: vec![],
         layers: blocks
-            .map(|block| block.projections().map(factors))
+            .map(|block| block.projections().map(|weight| factors(weight.unwrap())))
             .collect(),
     })
 }

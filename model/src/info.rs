@@ -114,10 +114,42 @@ pub fn layer_formats(model: &Outline) -> Formats {
     formats
 }
 
-/// Returns the number of weights in all layer matrices. A prompt token is multiplied by each of
-/// them.
+/// Returns the number of weights in the layer matrices that a prompt token is multiplied by. They
+/// are all matrices of dense layers. Of a mixture of experts, they are the router, the chosen
+/// experts and the shared expert.
 pub fn layer_weights(model: &Outline) -> u64 {
-    matrices(model).map(numbers).sum()
+    let layers = layers(model);
+    layers
+        .map(|(layer, block)| {
+            let attention = [&block.q, &block.k, &block.v].into_iter().map(numbers);
+            attention.sum::<u64>() + weights_after_attention(layer, block)
+        })
+        .sum()
+}
+
+/// Returns the number of weights that a token is multiplied by in a layer after the keys and
+/// values: those of the output projection and of the feed-forward.
+fn weights_after_attention(layer: &Layer, block: &Block<Weight>) -> u64 {
+    let [_, _, _, dense @ ..] = block.projections();
+    let dense = dense.into_iter().flatten().map(numbers);
+    let routers = [&block.router, &block.shared_router].into_iter().flatten();
+    let experts = block.expert_matrices();
+    dense.sum::<u64>()
+        + routers.map(numbers).sum::<u64>()
+        + experts
+            .map(|weight| share_of_token(layer, weight, numbers(weight)))
+            .sum::<u64>()
+}
+
+/// Returns the share of one token in `whole`, which is a number of weights or of bytes: the share
+/// of the chosen experts if the weight has the matrices of all experts, and otherwise all.
+pub fn share_of_token(layer: &Layer, weight: &Weight, whole: u64) -> u64 {
+    match layer.feed_forward.experts() {
+        Some(experts) if weight.dims.len() == 3 => {
+            whole / u64::from(experts.count) * u64::from(experts.chosen)
+        }
+        _ => whole,
+    }
 }
 
 /// Returns the number of multiplications of a prompt's tokens by layer weights, if it is prefilled
@@ -127,12 +159,8 @@ pub fn layer_weights(model: &Outline) -> u64 {
 /// the other tokens skip the rest.
 pub fn chunked_multiplications(model: &Outline, tokens: u32, chunk: u32) -> u64 {
     let spared = u64::from(tokens - tokens.div_ceil(chunk));
-    let rest = model.weights.blocks.last().map_or(0, |block| {
-        [&block.o, &block.gate, &block.up, &block.down]
-            .into_iter()
-            .map(numbers)
-            .sum()
-    });
+    let rest = layers(model).last();
+    let rest = rest.map_or(0, |(layer, block)| weights_after_attention(layer, block));
     layer_weights(model) * u64::from(tokens) - rest * spared
 }
 
@@ -149,9 +177,17 @@ pub fn head_weights(model: &Outline) -> u64 {
     numbers(model.weights.head())
 }
 
-/// Returns the matrices of all layers.
+/// Returns the matrices of all layers except the routers of experts.
 fn matrices(model: &Outline) -> impl Iterator<Item = &Weight> {
-    model.weights.blocks.iter().flat_map(Block::projections)
+    model.weights.blocks.iter().flat_map(|block| {
+        let dense = block.projections().into_iter().flatten();
+        dense.chain(block.expert_matrices())
+    })
+}
+
+/// Returns each layer with its weights.
+fn layers(model: &Outline) -> impl Iterator<Item = (&Layer, &Block<Weight>)> {
+    model.config.layers.iter().zip(&model.weights.blocks)
 }
 
 fn numbers(weight: &Weight) -> u64 {

@@ -98,9 +98,9 @@ fn tensors(model: &Model) -> Vec<Tensor> {
             ("self_attn.k_proj", k),
             ("self_attn.v_proj", v),
             ("self_attn.o_proj", o),
-            ("mlp.gate_proj", gate),
-            ("mlp.up_proj", up),
-            ("mlp.down_proj", down),
+            ("mlp.gate_proj", gate.as_ref().unwrap()),
+            ("mlp.up_proj", up.as_ref().unwrap()),
+            ("mlp.down_proj", down.as_ref().unwrap()),
         ];
         let of = |(name, weight)| tensor(model, format!("model.layers.{l}.{name}.weight"), weight);
         tensors.extend(named.map(of));

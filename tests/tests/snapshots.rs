@@ -41,7 +41,7 @@ const SNAPSHOTS: &str = "snapshots";
 
 /// The folders of the kernel families: the start of a kernel's name, and the folder. The longest
 /// start that fits decides.
-const FOLDERS: [(&str, &str); 40] = [
+const FOLDERS: [(&str, &str); 43] = [
     ("add_normed", "pipeline"),
     ("advance", "pipeline"),
     ("allow_tokens", "sample"),
@@ -56,6 +56,9 @@ const FOLDERS: [(&str, &str); 40] = [
     ("embed", "simple"),
     ("embed_rows", "pipeline"),
     ("embed_tiled", "pipeline"),
+    ("expert_down", "pipeline"),
+    ("expert_gate_up", "pipeline"),
+    ("expert_logits", "pipeline"),
     ("gate_tokens", "batch"),
     ("gate_up", "pipeline"),
     ("gather_rows", "batch"),

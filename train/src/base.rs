@@ -195,6 +195,9 @@ pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     if c.ropes[0].magnitude != 1.0 {
         return refuse("rotary embeddings with a magnitude (YaRN)");
     }
+    if c.experts().next().is_some() {
+        return refuse("mixtures of experts");
+    }
     if c.attentions().any(|attention| attention.window.is_some()) {
         return refuse("sliding-window attention");
     }
@@ -227,10 +230,8 @@ pub fn bytes(outline: &Outline, how: impl Into<Quantization>, precision: Precisi
         }
     };
     let projections = |b: &Block<Weight>| -> u64 {
-        [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down]
-            .map(matrix)
-            .iter()
-            .sum()
+        let projections = b.projections().into_iter().flatten();
+        projections.map(matrix).sum()
     };
     let vectors = |b: &Block<Weight>| -> u64 {
         let optional = [&b.q_bias, &b.k_bias, &b.v_bias, &b.q_norm, &b.k_norm];
@@ -252,7 +253,8 @@ impl Quantization {
     /// Returns the number of projections in each format.
     fn of(self, blocks: &[Block<Weight>]) -> Formats {
         let mut formats = Formats::new();
-        for weight in blocks.iter().flat_map(Block::projections) {
+        let projections = blocks.iter().flat_map(Block::projections);
+        for weight in projections.flatten() {
             let name = match (self.format.is_nf4(weight), self.absmax) {
                 // A weight that was NF4 in the file stays NF4 in any format, because unpacked
                 // weights have the values of the codes.
@@ -307,17 +309,11 @@ impl WeightReader<'_> {
                 .expect("these families norm the input of each part");
             self.numbers(weight)
         };
-        let Block {
-            q,
-            k,
-            v,
-            o,
-            gate,
-            up,
-            down,
-            ..
-        } = block;
-        let projections = [q, k, v, o, gate, up, down].map(|weight| self.matrix(weight));
+        // `config` has refused mixtures of experts, which lack some of the projections.
+        let projections = block.projections().map(|weight| {
+            let weight = weight.expect("a dense layer has all projections");
+            self.matrix(weight)
+        });
         let [q, k, v, o, gate, up, down] = projections;
         Ok(LayerWeights {
             attention_norm: norm(&block.attn_norm)?,

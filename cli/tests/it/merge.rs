@@ -90,7 +90,7 @@ fn write_adapter(folder: &Path) {
         Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(GGUF)).expect("a model");
     let mut tensors = vec![];
     for (l, block) in model.outline.weights.blocks.iter().enumerate() {
-        for (p, weight) in [(0, &block.q), (6, &block.down)] {
+        for (p, weight) in [(0, &block.q), (6, block.down.as_ref().unwrap())] {
             let [n, rows] = [weight.row_len(), weight.rows()].map(|n| n as usize);
             for (factor, shape) in [("A", [2, n]), ("B", [rows, 2])] {
                 let number = |i: usize| ((i * 7 + l) as f32).sin() / (n as f32).sqrt();

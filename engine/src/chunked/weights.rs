@@ -128,15 +128,18 @@ impl Bounds<'_> {
         block: &Block<Weight>,
         tiles: &PackedBlock<View<u8>>,
     ) -> Result<LayerRows, Error> {
+        let described =
+            PipelineLayer::new(layer).expect("the pipeline has packed the weights of the layer");
+        let dense = described.dense().expect("chunks refuse experts");
         let PipelineLayer {
-            norms,
-            attention,
-            dense,
-        } = PipelineLayer::new(layer).expect("the pipeline has packed the weights of the layer");
+            norms, attention, ..
+        } = described;
+        let [gate, _, down] = block.dense().expect("chunks refuse experts");
+        let [gate_up_tiles, down_tiles] = [&tiles.gate_up, &tiles.down];
         let (gate_up, lengths) = self.rows(
-            kernel_format(block.gate.format),
+            kernel_format(gate.format),
             RowOrder::GATE_UP,
-            &tiles.gate_up,
+            gate_up_tiles,
             2 * dense.width,
             hidden,
             0,
@@ -175,9 +178,9 @@ impl Bounds<'_> {
                 .0,
             down: self
                 .rows(
-                    kernel_format(block.down.format),
+                    kernel_format(down.format),
                     plain,
-                    &tiles.down,
+                    down_tiles,
                     hidden,
                     dense.width,
                     0,

@@ -2,6 +2,7 @@
 
 use warpwright_driver::Context;
 use warpwright_model::Outline;
+use warpwright_model::layer::FeedForward;
 
 use crate::Error;
 use crate::chunked::kernels;
@@ -21,6 +22,7 @@ pub(super) fn planned<'a>(
     options: Options,
 ) -> Result<Planned<'a>, Error> {
     check_context(outline, options.ctx)?;
+    check_experts(outline, || preferred(context, outline, options))?;
     options.choice.check()?;
     check_drafts(options, || {
         KernelPath::from_resolved(&preferred(context, outline, options))
@@ -30,6 +32,30 @@ pub(super) fn planned<'a>(
         options,
         chunks: chunks(context, outline, options).is_some(),
     })
+}
+
+/// Returns an error if the model has a mixture of experts and the pipeline does not run it, because
+/// the simple kernels have none for experts.
+fn check_experts(
+    outline: &Outline,
+    preferred: impl FnOnce() -> Result<ResolvedPipeline, Unsupported>,
+) -> Result<(), Error> {
+    if outline.config.experts().next().is_none() || preferred().is_ok() {
+        return Ok(());
+    }
+    for (layer, described) in outline.config.layers.iter().enumerate() {
+        match &described.feed_forward {
+            FeedForward::Dense(_) => {}
+            FeedForward::Experts(experts) => {
+                return Err(Error::Experts {
+                    layer,
+                    count: experts.count,
+                });
+            }
+        }
+    }
+
+    Ok(())
 }
 
 /// Returns the pipeline of a model, or the reason why the simple kernels are used.

@@ -55,7 +55,12 @@ impl LayerLoader<'_> {
     /// Loads the kernels of a layer.
     fn load(&mut self, c: &Config, layer: &Layer) -> Result<SimpleLayerKernels, Error> {
         let Mixer::Attention(attention) = &layer.mixer;
-        let FeedForward::Dense(dense) = &layer.feed_forward;
+        let dense = match &layer.feed_forward {
+            FeedForward::Dense(dense) => dense,
+            FeedForward::Experts(_) => {
+                unreachable!("experts are refused before kernels are loaded")
+            }
+        };
         Ok(SimpleLayerKernels {
             rope: self.rope.load(Rope {
                 pairing: kernel_pairing(attention.pairing),

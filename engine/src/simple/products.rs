@@ -139,6 +139,12 @@ struct GemvKernels<'c> {
 
 impl GemvKernels<'_> {
     fn layer(&mut self, w: &Block<Weight>, b: &Block<View<u8>>) -> Result<SimpleLayer, Error> {
+        let [gate, up, down] = w
+            .dense()
+            .expect("experts are refused before weights are loaded");
+        let [gate_rows, up_rows, down_rows] = b
+            .dense()
+            .expect("experts are refused before weights are loaded");
         Ok(SimpleLayer {
             attn_norm: floats(&b.attn_norm)?,
             qkv: [
@@ -148,9 +154,9 @@ impl GemvKernels<'_> {
             ],
             o: self.output(&w.o, &b.o, &b.attn_post_norm)?,
             ffn_norm: floats(&b.ffn_norm)?,
-            gate: self.plain(&w.gate, &b.gate)?,
-            up: self.plain(&w.up, &b.up)?,
-            down: self.output(&w.down, &b.down, &b.ffn_post_norm)?,
+            gate: self.plain(gate, gate_rows)?,
+            up: self.plain(up, up_rows)?,
+            down: self.output(down, down_rows, &b.ffn_post_norm)?,
             lora: [const { None }; 7],
         })
     }

@@ -72,6 +72,9 @@ impl SimpleStep<'_> {
                 FeedForward::Dense(dense) => {
                     self.feed_forward(queue, index, described.norms, dense, layer)?;
                 }
+                FeedForward::Experts(_) => {
+                    unreachable!("experts are refused before weights are loaded")
+                }
             }
         }
 

@@ -2,6 +2,7 @@
 //! the buffers.
 
 use warpwright_model::Outline;
+use warpwright_model::info::share_of_token;
 
 use crate::weights::lora_tiles;
 use crate::weights::packed::packed;
@@ -24,13 +25,26 @@ pub fn adapter_bytes(model: &Outline) -> u64 {
 }
 
 /// Returns the bytes of weights that one token reads. It reads everything but the embedding, of
-/// which it reads one row, unless the embedding is also the LM head.
+/// which it reads one row, unless the embedding is also the LM head. Of a mixture of experts, it
+/// reads the chosen ones.
 pub fn token_bytes(model: &Outline) -> u64 {
     let embed = packed(model)
         .embed
         .map_or(0, |stored| stored.bytes() as u64);
-    weight_bytes(model) - embed
+    weight_bytes(model) - embed - unread_expert_bytes(model)
         + model.weights.embed.range.len() as u64 / u64::from(model.config.vocab)
+}
+
+/// Returns the bytes of the experts that one token does not read.
+fn unread_expert_bytes(model: &Outline) -> u64 {
+    let layers = model.config.layers.iter().zip(&model.weights.blocks);
+    let unread = layers.flat_map(|(layer, block)| {
+        block.expert_matrices().map(|weight| {
+            let bytes = weight.range.len() as u64;
+            bytes - share_of_token(layer, weight, bytes)
+        })
+    });
+    unread.sum()
 }
 
 #[cfg(test)]

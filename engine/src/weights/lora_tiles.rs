@@ -69,11 +69,14 @@ fn parts<'a>(
         GemvKind::Head => 0..0,
     };
     let weights = outline.weights.blocks[layer].projections();
-    let part = |p: usize| LoraSlice {
-        weight: weights[p],
-        factors: adapter.layers[layer][p].as_ref(),
+    // A layer with experts has no dense gate, up and down.
+    let part = |p: usize| {
+        weights[p].map(|weight| LoraSlice {
+            weight,
+            factors: adapter.layers[layer][p].as_ref(),
+        })
     };
-    range.map(part).collect()
+    range.filter_map(part).collect()
 }
 
 /// Returns the sizes of a GEMV's adapter, or `None` if it has no adapter.
@@ -159,7 +162,7 @@ pub(crate) fn projection(
     projection: usize,
 ) -> Option<LoraMatrices> {
     let factors = outline.adapter.as_ref()?.layers[layer][projection].as_ref()?;
-    let weight = outline.weights.blocks[layer].projections()[projection];
+    let weight = outline.weights.blocks[layer].projections()[projection]?;
     let own = factors.rank as usize;
     let rank = factors.rank.next_multiple_of(RANK_STEP);
     let mut a: Vec<f32> = factors.scaled_a().collect();

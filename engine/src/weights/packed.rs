@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use warpwright_driver::Context;
 use warpwright_driver::memory::View;
 use warpwright_kernels::RowOrder;
-use warpwright_model::layer::{FeedForward, Mixer};
+use warpwright_model::layer::Mixer;
 use warpwright_model::{Block, Layer, Outline, Weight};
 
 use crate::Error;
@@ -44,6 +44,27 @@ pub(crate) fn packed(outline: &Outline) -> Packed<StoredBuffer<'_>> {
     }
 }
 
+/// The message of a block without a matrix that the reader of models requires.
+const FEED_FORWARD: &str = "a layer has the matrices of a dense feed-forward or of experts";
+
+/// Returns the gate matrix of a block, or the gate matrices of its experts.
+pub(crate) fn gate<T>(block: &Block<T>) -> &T {
+    let gate = block.gate.as_ref().or(block.gate_experts.as_ref());
+    gate.expect(FEED_FORWARD)
+}
+
+/// Returns the up matrix of a block, or the up matrices of its experts.
+pub(crate) fn up<T>(block: &Block<T>) -> &T {
+    let up = block.up.as_ref().or(block.up_experts.as_ref());
+    up.expect(FEED_FORWARD)
+}
+
+/// Returns the down matrix of a block, or the down matrices of its experts.
+pub(crate) fn down<T>(block: &Block<T>) -> &T {
+    let down = block.down.as_ref().or(block.down_experts.as_ref());
+    down.expect(FEED_FORWARD)
+}
+
 /// `f` of a buffer that may be optional.
 macro_rules! mapped {
     ($f:expr, $from:expr) => {
@@ -66,9 +87,8 @@ macro_rules! buffers {
         /// Returns the contents of each buffer of a block. `$pairs` is the row order that rotary
         /// pairs need.
         fn block<'a>(layer: &Layer, $block: &'a Block<Weight>) -> PackedBlock<StoredBuffer<'a>> {
-            // Every row of the table belongs to these two kinds.
+            // Every row of a mixer belongs to this kind.
             let Mixer::Attention(attention) = &layer.mixer;
-            let FeedForward::Dense(_) = &layer.feed_forward;
             let $pairs = rotary_row_order(attention);
             PackedBlock { $($name: $held,)* }
         }
@@ -96,8 +116,17 @@ buffers! { b, pairs;
     o: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.o);
     attn_post_norm: Option<T> = StoredBuffer::all_of([&b.attn_post_norm]), optional;
     ffn_norm: T = StoredBuffer::rows(&b.ffn_norm);
-    gate_up: T = StoredBuffer::tiles_of_two(RowOrder::GATE_UP, &b.gate, &b.up);
-    down: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.down);
+    /// The gate and up matrices of a dense feed-forward, or of all experts, one expert after the
+    /// other.
+    gate_up: T = StoredBuffer::tiles_of_two(RowOrder::GATE_UP, gate(b), up(b));
+    /// The down matrix of a dense feed-forward, or those of all experts.
+    down: T = StoredBuffer::tiles(RowOrder::PLAIN, down(b));
+    /// The rows of the router.
+    router: Option<T> = StoredBuffer::all_of([&b.router]), optional;
+    /// The gate of the shared expert's output.
+    shared_router: Option<T> = StoredBuffer::all_of([&b.shared_router]), optional;
+    /// The three matrices of the shared expert, as the file stores them.
+    shared: Option<T> = StoredBuffer::all_of([&b.gate_shared, &b.up_shared, &b.down_shared]), optional;
     ffn_post_norm: Option<T> = StoredBuffer::all_of([&b.ffn_post_norm]), optional;
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn make(model: &Model, name: &str, plan: &Plan) -> Made {
     let mut layers = vec![];
     for (index, block) in model.outline.weights.blocks.iter().enumerate() {
         let mut layer = [const { None }; 7];
-        for (p, weight) in block.projections().into_iter().enumerate() {
+        for (p, weight) in block.projections().into_iter().flatten().enumerate() {
             let rank = plan.ranks[p];
             if rank == 0 || index < plan.first_layer {
                 continue;
@@ -164,9 +164,9 @@ impl Made {
                 &mut block.k,
                 &mut block.v,
                 &mut block.o,
-                &mut block.gate,
-                &mut block.up,
-                &mut block.down,
+                block.gate.as_mut().unwrap(),
+                block.up.as_mut().unwrap(),
+                block.down.as_mut().unwrap(),
             ];
             for (p, (w, factors)) in matrices.into_iter().zip(layer).enumerate() {
                 let Some(Factors { scale, rank, a, b }) = factors else {

@@ -62,7 +62,8 @@ fn check(file: &Gguf, base: &Model, made: &Made, more: f64) {
     let (sums, weights) = (made.fold(base), oracle::weights(base));
     let mut tensors = 0;
     for (l, layer) in made.layers.iter().enumerate() {
-        let [sums, weights] = [&sums, &weights].map(|w| w.blocks[l].projections());
+        let [sums, weights] =
+            [&sums, &weights].map(|w| w.blocks[l].projections().map(Option::unwrap));
         for (p, factors) in layer.iter().enumerate() {
             let Some(factors) = factors else { continue };
             let (rank, name) = (factors.rank, format!("blk.{l}.{}.weight", MODULES[p]));

@@ -211,7 +211,7 @@ fn all_other_bytes_are_those_of_the_base() {
     let (files, _) = merge(&model).unwrap();
     let mut changed = vec![false; before.len()];
     for (block, layer) in base.outline.weights.blocks.iter().zip(&made.layers) {
-        for (weight, factors) in block.projections().into_iter().zip(layer) {
+        for (weight, factors) in block.projections().into_iter().flatten().zip(layer) {
             changed[weight.range.clone()].fill(factors.is_some());
         }
     }

@@ -5,8 +5,9 @@
 
 use ptx_gen::f16;
 use warpwright_kernels::Format;
-use warpwright_model::config::Windows;
+use warpwright_model::config::{FamilyExperts, FamilySharedExpert, Windows};
 use warpwright_model::gguf::Value;
+use warpwright_model::layer::ExpertWeighting;
 use warpwright_model::{Block, EmbeddingScaling, GateActivation, Model, Weight, Weights};
 
 /// What is rounded.
@@ -118,22 +119,81 @@ pub(crate) fn logits_of(
             add(&mut x, &after(heads, &block.attn_post_norm));
             watch(Place::Stream, &x);
             let normed = keep.operand(norm(&x, block.ffn_norm.as_ref().unwrap(), epsilon));
-            let gate = times(&block.gate, &normed);
-            let up = times(&block.up, &normed);
-            let gated = |(g, u)| activation(c.architecture.activation, g) * u;
-            let inner: Vec<f64> = std::iter::zip(gate, up).map(gated).collect();
-            watch(Place::Block, &inner);
-            let inner = keep.operand(inner);
-            add(
-                &mut x,
-                &after(times(&block.down, &inner), &block.ffn_post_norm),
-            );
+            let mut network = |[gate, up, down]: [&[f64]; 3]| {
+                let gate = times(gate, &normed);
+                let up = times(up, &normed);
+                let gated = |(g, u)| activation(c.architecture.activation, g) * u;
+                let inner: Vec<f64> = std::iter::zip(gate, up).map(gated).collect();
+                watch(Place::Block, &inner);
+                times(down, &keep.operand(inner))
+            };
+            let y = match block.dense() {
+                Some(matrices) => network(matrices.map(Vec::as_slice)),
+                None => experts(model, block, &normed, network),
+            };
+            add(&mut x, &after(y, &block.ffn_post_norm));
         }
 
         watch(Place::Stream, &x);
         times(weights.head(), &norm(&x, &weights.norm, epsilon))
     };
     ids.iter().enumerate().map(step).collect()
+}
+
+/// A mixture of experts, with the file's number of chosen ones and the rule of its family. Equal logits go to the
+/// expert that comes first.
+fn experts(
+    model: &Model,
+    block: &Block<Vec<f64>>,
+    x: &[f64],
+    mut network: impl FnMut([&[f64]; 3]) -> Vec<f64>,
+) -> Vec<f64> {
+    let logits = times(block.router.as_ref().unwrap(), x);
+    let count = logits.len();
+    assert_eq!(number(model, "expert_count"), Some(count as f64));
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+    let chosen = &order[..number(model, "expert_used_count").unwrap() as usize];
+
+    let (FamilyExperts::Always(family) | FamilyExperts::IfCounted(family)) =
+        model.outline.config.architecture.experts
+    else {
+        panic!("a family with experts")
+    };
+    let power = |expert: usize| (logits[expert] - logits[order[0]]).exp();
+    let sum: f64 = match family.weighting {
+        ExpertWeighting::Softmax => (0..count).map(power).sum(),
+        ExpertWeighting::SoftmaxOfChosen => chosen.iter().copied().map(power).sum(),
+    };
+    let scale = number(model, "expert_weights_scale").filter(|scale| *scale != 0.0);
+
+    let mut y = vec![0.0; x.len()];
+    let mut add_network = |matrices: [&[f64]; 3], factor: f64| {
+        for (y, z) in std::iter::zip(&mut y, network(matrices)) {
+            *y += factor * z;
+        }
+    };
+    let all = [&block.gate_experts, &block.up_experts, &block.down_experts];
+    for &expert in chosen {
+        let own = all.map(|matrices| {
+            let matrices = matrices.as_ref().unwrap();
+            let len = matrices.len() / count;
+            &matrices[expert * len..][..len]
+        });
+        add_network(own, scale.unwrap_or(1.0) * power(expert) / sum);
+    }
+
+    let shared = [&block.gate_shared, &block.up_shared, &block.down_shared];
+    if let [Some(gate), Some(up), Some(down)] = shared {
+        let gated = family.shared == FamilySharedExpert::Gated;
+        assert_eq!(block.shared_router.is_some(), gated);
+        let factor = match &block.shared_router {
+            Some(w) => 1.0 / (1.0 + (-times(w, x)[0]).exp()),
+            None => 1.0,
+        };
+        add_network([gate, up, down], factor);
+    }
+    y
 }
 
 /// `torch.nn.SiLU`, and `torch.nn.GELU(approximate="tanh")`.
@@ -293,7 +353,7 @@ fn rotate(model: &Model, layer: &Layer, x: &mut [f64], position: usize) {
     for head in x.chunks_mut(c.head_dim() as usize) {
         for (i, frequency) in frequencies.iter().enumerate() {
             let (a, b) = match c.architecture.name {
-                "llama" => (2 * i, 2 * i + 1),
+                "llama" | "granitemoe" => (2 * i, 2 * i + 1),
                 _ => (i, i + pairs),
             };
             let (sin, cos) = (position as f64 * frequency).sin_cos();

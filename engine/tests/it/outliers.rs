@@ -211,15 +211,9 @@ fn at_best(model: &Model, ids: &[u32], exact: &[Vec<f64>]) -> Vec<f64> {
     for grid in GRIDS.map(Grid) {
         let mut weights = unrounded.try_map(|w| Ok::<_, ()>(w.clone())).unwrap();
         for b in &mut weights.blocks {
-            for matrix in [
-                &mut b.q,
-                &mut b.k,
-                &mut b.v,
-                &mut b.o,
-                &mut b.gate,
-                &mut b.up,
-                &mut b.down,
-            ] {
+            let attention = [&mut b.q, &mut b.k, &mut b.v, &mut b.o];
+            let dense = [&mut b.gate, &mut b.up, &mut b.down];
+            for matrix in attention.into_iter().chain(dense.into_iter().flatten()) {
                 grid.round(matrix);
             }
         }

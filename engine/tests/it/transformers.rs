@@ -221,7 +221,9 @@ fn period(index: u32, attention: &mut Attention, period: u32) {
 
 fn feed_forward(outline: &mut Outline, change: impl Fn(&mut Dense)) {
     for layer in &mut outline.config.layers {
-        let FeedForward::Dense(dense) = &mut layer.feed_forward;
-        change(dense);
+        match &mut layer.feed_forward {
+            FeedForward::Dense(dense) => change(dense),
+            FeedForward::Experts(_) => panic!("a dense model"),
+        }
     }
 }

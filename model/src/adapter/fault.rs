@@ -80,6 +80,11 @@ pub enum AdapterFault {
         layer: usize,
         last: usize,
     },
+    #[error(
+        "tensor {name:?} belongs to a dense feed-forward, but layer {layer} of the model has experts: adapters of \
+         experts are not supported, adapters of attention are"
+    )]
+    Experts { name: String, layer: usize },
     #[error("contains {there:?} but not {missing:?}")]
     Half { there: String, missing: String },
     #[error("tensor {name:?} is {found}, but must be F32, F16 or BF16")]

@@ -13,7 +13,7 @@ use crate::adapter::fault::AdapterFault;
 use crate::adapter::names::{BASE_FORMATS, CONFIG, NOTES, TENSORS};
 use crate::adapter::tensors;
 use crate::adapter::tensors::LoraSizes;
-use crate::architecture::outline::Outline;
+use crate::architecture::outline::{Outline, Weight};
 use crate::open::Model;
 
 impl Model {
@@ -90,11 +90,13 @@ fn open(folder: &Path, outline: &Outline) -> Result<Adapter, Error> {
         return Err(fault(folder, missing));
     };
 
-    let layers = tensors::read(&bytes, &config, &sizes(outline));
+    let sizes = sizes(outline);
+    let layers = tensors::read(&bytes, &config, &sizes);
     let layers = layers.map_err(|f| fault(&folder.join(TENSORS), f))?;
-    let missing = config
-        .named
-        .missing(0..layers.len(), |layer, p| layers[layer][p].is_some());
+    let missing = config.named.missing(0..layers.len(), |layer, p| {
+        // PEFT makes no pair for a projection that the layer does not have.
+        layers[layer][p].is_some() || sizes.layers[layer][p].is_none()
+    });
 
     // PEFT would fill these matrices with random numbers, which cannot be intended.
     if config.named.random
@@ -135,12 +137,14 @@ fn file(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error> {
 
 /// Returns the sizes that the tensors must fit.
 fn sizes(outline: &Outline) -> LoraSizes {
-    let size = |w: &crate::architecture::outline::Weight| [w.rows() as usize, w.row_len() as usize];
+    let size = |w: &Weight| [w.rows() as usize, w.row_len() as usize];
     let blocks = outline.weights.blocks.iter();
     LoraSizes {
         pairing: outline.config.architecture.pairing,
         head_dim: outline.config.head_dim() as usize,
-        layers: blocks.map(|b| b.projections().map(size)).collect(),
+        layers: blocks
+            .map(|b| b.projections().map(|w| w.map(size)))
+            .collect(),
     }
 }
 

@@ -15,8 +15,8 @@ pub(crate) struct LoraSizes {
     pub(crate) pairing: RopePairing,
     pub(crate) head_dim: usize,
     /// The number of rows and the row length of each layer's projections, in the order of
-    /// [`PROJECTIONS`].
-    pub(crate) layers: Vec<[[usize; 2]; 7]>,
+    /// [`PROJECTIONS`]. Layers with experts lack the last three.
+    pub(crate) layers: Vec<[Option<[usize; 2]>; 7]>,
 }
 
 /// Reads the factors of each layer.
@@ -91,6 +91,13 @@ fn check_name(name: &str, config: &LoraConfig, sizes: &LoraSizes) -> Result<(), 
         });
     }
 
+    if sizes.layers[layer][projection].is_none() {
+        return Err(AdapterFault::Experts {
+            name: name.into(),
+            layer,
+        });
+    }
+
     let module = module(layer, projection);
     if !config.is_target(&module) {
         return Err(AdapterFault::Untargeted { name: name.into() });
@@ -130,6 +137,10 @@ struct ProjectionTensors<'a> {
 impl ProjectionTensors<'_> {
     /// Returns the factors, or `None` if the file has neither.
     fn factors(&self) -> Result<Option<LoraFactors>, AdapterFault> {
+        // The names of tensors were checked, so an absent projection has none.
+        let Some([rows, n]) = self.sizes.layers[self.layer][self.projection] else {
+            return Ok(None);
+        };
         let [a, b] = ["A", "B"].map(|factor| tensor(self.layer, self.projection, factor));
         match [&a, &b].map(|name| self.tensors.tensor(name).is_ok()) {
             [false, false] => return Ok(None),
@@ -151,7 +162,6 @@ impl ProjectionTensors<'_> {
         let module = module(self.layer, self.projection);
         let rank = self.config.rank(&module)?;
         let scale = self.config.scale(&module)?;
-        let [rows, n] = self.sizes.layers[self.layer][self.projection];
 
         // A is multiplied by the scale before it is uploaded, so it must be finite after that.
         let a = self.numbers(&a, [rank as usize, n], scale)?;

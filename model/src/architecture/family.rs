@@ -6,7 +6,7 @@
 
 use crate::layer::attention::HeadNorms;
 use crate::layer::description::{NormKind, NormPositions};
-use crate::layer::feed_forward::GateActivation;
+use crate::layer::feed_forward::{ExpertWeighting, GateActivation};
 use crate::layer::rope_pairing::RopePairing;
 
 /// The factor that embeddings are multiplied by.
@@ -37,6 +37,8 @@ pub struct Architecture {
     pub norm: NormKind,
     /// The activation function of the feed-forward.
     pub activation: GateActivation,
+    /// The mixtures of experts in the files of the family.
+    pub experts: FamilyExperts,
     /// The factor of the embeddings.
     pub embedding_scale: EmbeddingScaling,
     /// The layers that attend to a sliding window, and those that are not rotated.
@@ -68,6 +70,60 @@ pub enum FamilyBiases {
     Always,
     /// A file may have biases.
     IfStored,
+}
+
+/// The mixtures of experts in the files of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FamilyExperts {
+    /// Every layer is dense. A file with experts is rejected.
+    None,
+    /// A file with a number of experts has them, and other files are dense.
+    IfCounted(ExpertKind),
+    /// Every file has experts.
+    Always(ExpertKind),
+}
+
+/// The settings in which mixtures of experts differ between families.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertKind {
+    /// The weights of the chosen experts.
+    pub weighting: ExpertWeighting,
+    /// The key with the width of an expert.
+    pub width: ExpertWidth,
+    /// The expert that every token passes.
+    pub shared: FamilySharedExpert,
+}
+
+/// The key of GGUF files with the width of an expert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpertWidth {
+    /// `feed_forward_length`.
+    FeedForward,
+    /// `expert_feed_forward_length`. Without it, an expert has `feed_forward_length` divided by the
+    /// number of chosen experts.
+    Own,
+}
+
+/// The expert that every token passes, in the files of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FamilySharedExpert {
+    /// No file has one.
+    None,
+    /// A file with `expert_shared_feed_forward_length` has one without a gate.
+    IfSized,
+    /// Every file has one with a gate. Without `expert_shared_feed_forward_length`, its width is
+    /// `feed_forward_length`.
+    Gated,
+}
+
+impl FamilyExperts {
+    /// Returns the settings of the mixtures of experts, or `None` if no file has experts.
+    pub fn kind(&self) -> Option<ExpertKind> {
+        match *self {
+            FamilyExperts::None => None,
+            FamilyExperts::IfCounted(kind) | FamilyExperts::Always(kind) => Some(kind),
+        }
+    }
 }
 
 /// The factors in a file.
@@ -134,7 +190,7 @@ impl Architecture {
         (self == Architecture::QWEN3).then_some(128)
     }
 
-    /// Llama. GGUF files permute the rows of Q and K so that a rotary pair is two neighboring rows.
+    /// Llama and Mixtral. GGUF files permute the rows of Q and K so that a rotary pair is two neighboring rows.
     pub const LLAMA: &Architecture = &Architecture {
         name: "llama",
         pairing: RopePairing::Interleaved,
@@ -143,6 +199,7 @@ impl Architecture {
         norms: NormPositions::Before,
         norm: NormKind::Rms,
         activation: GateActivation::Silu,
+        experts: FamilyExperts::IfCounted(MIXTRAL_EXPERTS),
         embedding_scale: EmbeddingScaling::One,
         windows: Windows::None,
         factors: FileFactors::None,
@@ -156,6 +213,7 @@ impl Architecture {
     /// Llama with the rows of Q and K in their original order: a rotary pair is an element of a
     /// head's first half and one of its second half.
     pub const LLAMA_IN_HALVES: &Architecture = &Architecture {
+        experts: FamilyExperts::None,
         pairing: RopePairing::HalfSplit,
         ..*Architecture::LLAMA
     };
@@ -163,6 +221,7 @@ impl Architecture {
     /// Qwen 2 and Qwen 2.5.
     pub const QWEN2: &Architecture = &Architecture {
         name: "qwen2",
+        experts: FamilyExperts::None,
         pairing: RopePairing::HalfSplit,
         biases: FamilyBiases::Always,
         ..*Architecture::LLAMA
@@ -171,6 +230,7 @@ impl Architecture {
     /// Qwen 3.
     pub const QWEN3: &Architecture = &Architecture {
         name: "qwen3",
+        experts: FamilyExperts::None,
         pairing: RopePairing::HalfSplit,
         head_norms: HeadNorms::QueriesAndKeys,
         ..*Architecture::LLAMA
@@ -182,6 +242,7 @@ impl Architecture {
     /// rounds it to the format of the weights. A model with 62 layers is the 27B model.
     pub const GEMMA3: &Architecture = &Architecture {
         name: "gemma3",
+        experts: FamilyExperts::None,
         pairing: RopePairing::HalfSplit,
         head_norms: HeadNorms::QueriesAndKeys,
         norms: NormPositions::BeforeAndAfter,
@@ -202,6 +263,7 @@ impl Architecture {
     /// differ beyond the window.
     pub const PHI3: &Architecture = &Architecture {
         name: "phi3",
+        experts: FamilyExperts::None,
         pairing: RopePairing::HalfSplit,
         windows: Windows::Every,
         long_factors: true,
@@ -232,6 +294,7 @@ impl Architecture {
     /// llama.cpp, `modeling_granite.py` in transformers).
     pub const GRANITE: &Architecture = &Architecture {
         name: "granite",
+        experts: FamilyExperts::None,
         factors: FileFactors::All,
         ..*Architecture::LLAMA
     };
@@ -258,6 +321,7 @@ impl Architecture {
     /// `modeling_smollm3.py` in transformers).
     pub const SMOLLM3: &Architecture = &Architecture {
         name: "smollm3",
+        experts: FamilyExperts::None,
         windows: Windows::Unrotated { period: 4 },
         ..*Architecture::LLAMA
     };
@@ -272,6 +336,7 @@ impl Architecture {
     /// (`models/exaone4.cpp` of llama.cpp, `modeling_exaone4.py` in transformers).
     pub const EXAONE4: &Architecture = &Architecture {
         name: "exaone4",
+        experts: FamilyExperts::None,
         pairing: RopePairing::HalfSplit,
         head_norms: HeadNorms::QueriesAndKeys,
         norms: NormPositions::After,
@@ -289,6 +354,7 @@ impl Architecture {
     /// transformers).
     pub const OLMO2: &Architecture = &Architecture {
         name: "olmo2",
+        experts: FamilyExperts::None,
         pairing: RopePairing::HalfSplit,
         head_norms: HeadNorms::Projections,
         norms: NormPositions::After,
@@ -305,6 +371,7 @@ impl Architecture {
     /// the 27B model (`models/gemma2.cpp` of llama.cpp, `modeling_gemma2.py` in transformers).
     pub const GEMMA2: &Architecture = &Architecture {
         name: "gemma2",
+        experts: FamilyExperts::None,
         pairing: RopePairing::HalfSplit,
         norms: NormPositions::BeforeAndAfter,
         activation: GateActivation::GeluTanh,
@@ -324,6 +391,7 @@ impl Architecture {
     /// (`models/glm4.cpp` of llama.cpp, `modeling_glm4.py` in transformers).
     pub const GLM4: &Architecture = &Architecture {
         name: "glm4",
+        experts: FamilyExperts::None,
         biases: FamilyBiases::IfStored,
         norms: NormPositions::BeforeAndAfter,
         fused: &[("ffn_up.weight", &["ffn_gate.weight", "ffn_up.weight"])],
@@ -340,6 +408,7 @@ impl Architecture {
     /// in folders too (`models/cohere2.cpp` of llama.cpp, `modeling_cohere2.py` in transformers).
     pub const COHERE2: &Architecture = &Architecture {
         name: "cohere2",
+        experts: FamilyExperts::None,
         norms: NormPositions::Shared,
         norm: NormKind::Layer,
         windows: Windows::Local {
@@ -351,8 +420,60 @@ impl Architecture {
         ..*Architecture::LLAMA
     };
 
+    /// Qwen 2 with experts: Qwen 1.5 MoE and Qwen 2 MoE. Their converter has no key for the weights
+    /// of the chosen experts, which keep their share of the softmax (`models/qwen2moe.cpp` of
+    /// llama.cpp, `modeling_qwen2_moe.py` in transformers).
+    pub const QWEN2_MOE: &Architecture = &Architecture {
+        name: "qwen2moe",
+        experts: FamilyExperts::Always(ExpertKind {
+            weighting: ExpertWeighting::Softmax,
+            width: ExpertWidth::Own,
+            shared: FamilySharedExpert::Gated,
+        }),
+        ..*Architecture::QWEN2
+    };
+
+    /// Qwen 3 with experts. GGUF files have no key for the weights of the chosen experts, which add
+    /// up to 1 (`models/qwen3moe.cpp` of llama.cpp, `modeling_qwen3_moe.py` in transformers).
+    pub const QWEN3_MOE: &Architecture = &Architecture {
+        name: "qwen3moe",
+        experts: FamilyExperts::Always(ExpertKind {
+            weighting: ExpertWeighting::SoftmaxOfChosen,
+            width: ExpertWidth::Own,
+            shared: FamilySharedExpert::None,
+        }),
+        ..*Architecture::QWEN3
+    };
+
+    /// OLMoE. The chosen experts keep their share of the softmax (`models/olmoe.cpp` of llama.cpp,
+    /// `modeling_olmoe.py` in transformers).
+    pub const OLMOE: &Architecture = &Architecture {
+        name: "olmoe",
+        pairing: RopePairing::HalfSplit,
+        head_norms: HeadNorms::Projections,
+        experts: FamilyExperts::Always(ExpertKind {
+            weighting: ExpertWeighting::Softmax,
+            width: ExpertWidth::FeedForward,
+            shared: FamilySharedExpert::None,
+        }),
+        ..*Architecture::LLAMA
+    };
+
+    /// Granite 3 with experts, and with an expert that every token passes. GGUF files permute the
+    /// rows of Q and K like those of Llama (`models/granite.cpp` of llama.cpp,
+    /// `modeling_granitemoe.py` and `modeling_granitemoeshared.py` in transformers).
+    pub const GRANITE_MOE: &Architecture = &Architecture {
+        name: "granitemoe",
+        experts: FamilyExperts::Always(ExpertKind {
+            weighting: ExpertWeighting::SoftmaxOfChosen,
+            width: ExpertWidth::FeedForward,
+            shared: FamilySharedExpert::IfSized,
+        }),
+        ..*Architecture::GRANITE
+    };
+
     /// All architectures of GGUF files.
-    pub const ALL: [&Architecture; 12] = [
+    pub const ALL: [&Architecture; 16] = [
         Architecture::LLAMA,
         Architecture::QWEN2,
         Architecture::QWEN3,
@@ -365,8 +486,20 @@ impl Architecture {
         Architecture::GEMMA2,
         Architecture::GLM4,
         Architecture::COHERE2,
+        Architecture::QWEN2_MOE,
+        Architecture::QWEN3_MOE,
+        Architecture::OLMOE,
+        Architecture::GRANITE_MOE,
     ];
 }
+
+/// The experts of Mixtral. Its weights add up to 1 (`models/llama.cpp` of llama.cpp,
+/// `modeling_mixtral.py` in transformers).
+const MIXTRAL_EXPERTS: ExpertKind = ExpertKind {
+    weighting: ExpertWeighting::SoftmaxOfChosen,
+    width: ExpertWidth::FeedForward,
+    shared: FamilySharedExpert::None,
+};
 
 /// The names in folders of Gemma.
 const GEMMA_MODULES: &[(&str, &str)] = &[

@@ -60,9 +60,16 @@ fn layer(model: &Hyperparameters, index: u32) -> Layer {
         norms: family.norms,
         norm: family.norm,
         mixer: Mixer::Attention(attention(model, index)),
-        feed_forward: FeedForward::Dense(Dense {
+        feed_forward: feed_forward(model, index),
+    }
+}
+
+fn feed_forward(model: &Hyperparameters, index: u32) -> FeedForward {
+    match &model.experts {
+        Some(layers) if !layers.is_dense(index) => FeedForward::Experts(layers.experts),
+        _ => FeedForward::Dense(Dense {
             width: model.feed_forward,
-            activation: family.activation,
+            activation: model.architecture.activation,
         }),
     }
 }

@@ -39,7 +39,8 @@ pub struct Outline {
 pub struct Weight {
     /// The name in the file. A model without a file uses the name of GGUF files.
     pub name: String,
-    /// The dimensions, the contiguous one first: a `[rows, n]` matrix is `[n, rows]`.
+    /// The dimensions, the contiguous one first: a `[rows, n]` matrix is `[n, rows]`, and the
+    /// `[rows, n]` matrices of `count` experts are `[n, rows, count]`.
     pub dims: Vec<u64>,
     /// The number format, which kernels can read.
     pub format: WeightFormat,
@@ -70,9 +71,16 @@ impl Weight {
         self.dims[0] as u32
     }
 
-    /// Returns the number of rows of a matrix, or 1 for a vector.
+    /// Returns the number of rows of a matrix, or 1 for a vector. For the matrices of experts, it is
+    /// the number of rows of one expert.
     pub fn rows(&self) -> u32 {
         self.dims.get(1).map_or(1, |rows| *rows as u32)
+    }
+
+    /// Returns the number of matrices that are stored one after the other: the number of experts,
+    /// or 1.
+    pub fn matrices(&self) -> u32 {
+        self.dims.get(2).map_or(1, |count| *count as u32)
     }
 
     /// Some rows of a matrix, which are consecutive bytes.
@@ -221,6 +229,10 @@ pub(crate) trait TensorSource {
     fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem>;
     /// The `n` numbers in F32.
     fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem>;
+    /// The `rows` rows of `n` numbers in F32.
+    fn rows(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem>;
+    /// The matrices of `count` experts, each of `rows` rows of `n` weights.
+    fn experts(&self, name: &str, count: u32, rows: u32, n: u32) -> Result<Weight, Problem>;
 }
 
 /// The tensors of a model, by their names in GGUF files.
@@ -277,6 +289,10 @@ fn block(
                 .slice(fused.range)),
             (Shape::Matrix(rows, n), None) => source.matrix(&name(role.tensor), rows, n),
             (Shape::Vector(n), _) => source.vector(&name(role.tensor), n),
+            (Shape::Rows(rows, n), _) => source.rows(&name(role.tensor), rows, n),
+            (Shape::Experts(count, rows, n), _) => {
+                source.experts(&name(role.tensor), count, rows, n)
+            }
         }
     })
 }
@@ -292,6 +308,20 @@ impl TensorSource for Gguf {
 
     fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
         find(self, name, vec![n.into()], &[WeightFormat::F32])
+    }
+
+    fn rows(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem> {
+        find(
+            self,
+            name,
+            vec![n.into(), rows.into()],
+            &[WeightFormat::F32],
+        )
+    }
+
+    fn experts(&self, name: &str, count: u32, rows: u32, n: u32) -> Result<Weight, Problem> {
+        let dims = vec![n.into(), rows.into(), count.into()];
+        find(self, name, dims, &WeightFormat::ALL)
     }
 }
 

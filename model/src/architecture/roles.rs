@@ -10,13 +10,12 @@ use std::ops::Range;
 use crate::config::forward::Config;
 use crate::layer::attention::{Attention, HeadNorms, QkvBias};
 use crate::layer::description::{FeedForward, Layer, Mixer};
-use crate::layer::feed_forward::Dense;
 
 /// A row of the table.
 pub(crate) struct Role {
     /// The tensor's name in GGUF files, without `blk.N.`.
     pub(crate) tensor: &'static str,
-    shape: fn(&Config, &Attention, &Dense) -> Shape,
+    shape: fn(&Config, &Attention, &FeedForward) -> Shape,
 }
 
 /// The shape of a weight.
@@ -26,14 +25,20 @@ pub(crate) enum Shape {
     Matrix(u32, u32),
     /// Numbers in F32.
     Vector(u32),
+    /// Rows of a length in F32: first the number of rows, then the length.
+    Rows(u32, u32),
+    /// The matrices of all experts, one after the other, in any number format: the number of
+    /// experts, the rows of one matrix, and their length.
+    Experts(u32, u32, u32),
 }
 
 impl Shape {
     /// Rows of a matrix.
     fn rows(self) -> u32 {
         match self {
-            Shape::Matrix(rows, _) => rows,
+            Shape::Matrix(rows, _) | Shape::Rows(rows, _) => rows,
             Shape::Vector(_) => 1,
+            Shape::Experts(count, rows, _) => count * rows,
         }
     }
 }
@@ -51,10 +56,9 @@ pub(crate) struct Fused {
 impl Role {
     /// Returns the shape of the weight in a layer.
     pub(crate) fn shape(&self, c: &Config, layer: &Layer) -> Shape {
-        // Every row belongs to these two kinds.
+        // Every row of a mixer belongs to this kind.
         let Mixer::Attention(attention) = &layer.mixer;
-        let FeedForward::Dense(dense) = &layer.feed_forward;
-        (self.shape)(c, attention, dense)
+        (self.shape)(c, attention, &layer.feed_forward)
     }
 
     /// Returns the position of the role's rows, in a family that stores them in one tensor with
@@ -94,6 +98,39 @@ impl Layer {
         match &self.mixer {
             Mixer::Attention(attention) => attention.head_norms != HeadNorms::None,
         }
+    }
+
+    fn is_dense(&self) -> bool {
+        match &self.feed_forward {
+            FeedForward::Dense(_) => true,
+            FeedForward::Experts(_) => false,
+        }
+    }
+
+    fn has_experts(&self) -> bool {
+        self.feed_forward.experts().is_some()
+    }
+
+    fn has_shared_expert(&self) -> bool {
+        self.feed_forward.shared_expert().is_some()
+    }
+
+    fn has_shared_router(&self) -> bool {
+        let shared = self.feed_forward.shared_expert();
+        shared.is_some_and(|shared| shared.gated)
+    }
+}
+
+/// The sizes of the table's rows.
+impl FeedForward {
+    /// Returns the number of experts, or 0 if the feed-forward is dense.
+    fn expert_count(&self) -> u32 {
+        self.experts().map_or(0, |experts| experts.count)
+    }
+
+    /// Returns the rows of the shared expert's gate matrix, or 0 without one.
+    fn shared_width(&self) -> u32 {
+        self.shared_expert().map_or(0, |shared| shared.width)
     }
 }
 
@@ -155,15 +192,43 @@ macro_rules! roles {
 }
 
 impl<T> Block<T> {
-    /// Returns the seven projections, in the order of the forward pass.
-    pub fn projections(&self) -> [&T; 7] {
+    /// Returns the seven projections that an adapter can have, in the order of the forward pass. A
+    /// layer with experts has no dense gate, up and down.
+    pub fn projections(&self) -> [Option<&T>; 7] {
         [
-            &self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down,
+            Some(&self.q),
+            Some(&self.k),
+            Some(&self.v),
+            Some(&self.o),
+            self.gate.as_ref(),
+            self.up.as_ref(),
+            self.down.as_ref(),
         ]
+    }
+
+    /// Returns the gate, up and down matrices of a dense feed-forward, or `None` if the layer has
+    /// experts.
+    pub fn dense(&self) -> Option<[&T; 3]> {
+        Some([self.gate.as_ref()?, self.up.as_ref()?, self.down.as_ref()?])
+    }
+
+    /// Returns the matrices of all experts and of the shared expert, in the order of the forward
+    /// pass. The routers are not among them.
+    pub fn expert_matrices(&self) -> impl Iterator<Item = &T> {
+        [
+            &self.gate_experts,
+            &self.up_experts,
+            &self.down_experts,
+            &self.gate_shared,
+            &self.up_shared,
+            &self.down_shared,
+        ]
+        .into_iter()
+        .flatten()
     }
 }
 
-use Shape::{Matrix, Vector};
+use Shape::{Experts, Matrix, Rows, Vector};
 
 roles! {
     /// `[hidden]`: before attention.
@@ -190,12 +255,28 @@ roles! {
     attn_post_norm: Option<T> = "post_attention_norm.weight", |c, _, _| Vector(c.hidden), if has_norms_after;
     /// `[hidden]`: before the feed-forward.
     ffn_norm: Option<T> = "ffn_norm.weight", |c, _, _| Vector(c.hidden), if has_feed_forward_norm;
-    /// `[feed_forward, hidden]`
-    gate: T = "ffn_gate.weight", |c, _, d| Matrix(d.width, c.hidden);
-    /// `[feed_forward, hidden]`
-    up: T = "ffn_up.weight", |c, _, d| Matrix(d.width, c.hidden);
-    /// `[hidden, feed_forward]`
-    down: T = "ffn_down.weight", |c, _, d| Matrix(c.hidden, d.width);
+    /// `[feed_forward, hidden]`, of a dense feed-forward.
+    gate: Option<T> = "ffn_gate.weight", |c, _, f| Matrix(f.width(), c.hidden), if is_dense;
+    /// `[feed_forward, hidden]`, of a dense feed-forward.
+    up: Option<T> = "ffn_up.weight", |c, _, f| Matrix(f.width(), c.hidden), if is_dense;
+    /// `[hidden, feed_forward]`, of a dense feed-forward.
+    down: Option<T> = "ffn_down.weight", |c, _, f| Matrix(c.hidden, f.width()), if is_dense;
+    /// `[experts, hidden]` in F32: the logit of each expert.
+    router: Option<T> = "ffn_gate_inp.weight", |c, _, f| Rows(f.expert_count(), c.hidden), if has_experts;
+    /// `[experts, width, hidden]`
+    gate_experts: Option<T> = "ffn_gate_exps.weight", |c, _, f| Experts(f.expert_count(), f.width(), c.hidden), if has_experts;
+    /// `[experts, width, hidden]`
+    up_experts: Option<T> = "ffn_up_exps.weight", |c, _, f| Experts(f.expert_count(), f.width(), c.hidden), if has_experts;
+    /// `[experts, hidden, width]`
+    down_experts: Option<T> = "ffn_down_exps.weight", |c, _, f| Experts(f.expert_count(), c.hidden, f.width()), if has_experts;
+    /// `[hidden]`: the gate of the shared expert's output.
+    shared_router: Option<T> = "ffn_gate_inp_shexp.weight", |c, _, _| Vector(c.hidden), if has_shared_router;
+    /// `[width, hidden]` of the shared expert.
+    gate_shared: Option<T> = "ffn_gate_shexp.weight", |c, _, f| Matrix(f.shared_width(), c.hidden), if has_shared_expert;
+    /// `[width, hidden]` of the shared expert.
+    up_shared: Option<T> = "ffn_up_shexp.weight", |c, _, f| Matrix(f.shared_width(), c.hidden), if has_shared_expert;
+    /// `[hidden, width]` of the shared expert.
+    down_shared: Option<T> = "ffn_down_shexp.weight", |c, _, f| Matrix(c.hidden, f.shared_width()), if has_shared_expert;
     /// `[hidden]`: after the feed-forward.
     ffn_post_norm: Option<T> = "post_ffw_norm.weight", |c, _, _| Vector(c.hidden), if has_norms_after;
 }

@@ -32,7 +32,7 @@ const GEMMA3: &Architecture = Architecture::GEMMA3;
 
 /// The known models, from their `config.json` files.
 #[rustfmt::skip] // one model a line
-pub const SHAPES: [Shape; 13] = [
+pub static SHAPES: [Shape; 13] = [
     // layers hidden ffn heads kv head vocab context rope base epsilon tied
     shape("llama3.1-8b",    LLAMA, [32,     4096, 14336,  32,  8, 128, 128256, 131072], 500_000.0,   1e-5, false),
     shape("llama3.2-1b",    LLAMA, [16,     2048,  8192,  32,  8,  64, 128256, 131072], 500_000.0,   1e-5, true),
@@ -71,6 +71,7 @@ const fn shape(
         layers,
         hidden,
         feed_forward,
+        experts: None,
         heads,
         kv_heads,
         head_dim,
@@ -288,6 +289,15 @@ impl TensorSource for ModelPlan<'_> {
 
     fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
         weight(name, vec![n.into()], F32)
+    }
+
+    fn rows(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem> {
+        weight(name, vec![n.into(), rows.into()], F32)
+    }
+
+    fn experts(&self, name: &str, count: u32, rows: u32, n: u32) -> Result<Weight, Problem> {
+        let dims = vec![n.into(), rows.into(), count.into()];
+        weight(name, dims, self.format(name))
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::architecture::family::{Architecture, EmbeddingScaling};
 use crate::config::rope::Rope;
 use crate::layer::attention::Attention;
-use crate::layer::description::{FeedForward, Layer, Mixer, NormKind};
+use crate::layer::description::{Layer, Mixer, NormKind};
+use crate::layer::feed_forward::Experts;
 
 /// The configuration of a forward pass: a description of each layer, and what they share.
 ///
@@ -78,12 +79,21 @@ impl Config {
         self.most_of_attention(Attention::kv_len)
     }
 
-    /// Returns the largest number of rows of a gate matrix.
+    /// Returns the largest number of rows of a gate matrix: of a dense feed-forward, of one expert,
+    /// or of a shared expert.
     pub fn feed_forward(&self) -> u32 {
-        let widths = self.layers.iter().map(|layer| match &layer.feed_forward {
-            FeedForward::Dense(dense) => dense.width,
+        let widths = self.layers.iter().map(|layer| {
+            let shared = layer.feed_forward.shared_expert();
+            let shared = shared.map_or(0, |shared| shared.width);
+            layer.feed_forward.width().max(shared)
         });
         widths.max().unwrap_or(0)
+    }
+
+    /// Returns the mixture of experts of each layer that has one, in order.
+    pub fn experts(&self) -> impl Iterator<Item = &Experts> {
+        let layers = self.layers.iter();
+        layers.filter_map(|layer| layer.feed_forward.experts())
     }
 
     /// Returns true if some layer norms the outputs of its mixer and its feed-forward.

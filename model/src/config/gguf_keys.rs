@@ -1,10 +1,11 @@
 //! Reads a model's hyperparameters from a GGUF's metadata, and holds them against each other.
 
 use crate::architecture::family::{
-    AbsentWindow, Architecture, FamilyBiases, FileFactors, LocalRope, Windows,
+    AbsentWindow, Architecture, ExpertKind, ExpertWidth, FamilyBiases, FamilyExperts,
+    FamilySharedExpert, FileFactors, LocalRope, Windows,
 };
 use crate::config::forward::Config;
-use crate::config::hyperparameters::{Factors, Hyperparameters, Local, SoftCaps};
+use crate::config::hyperparameters::{ExpertLayers, Factors, Hyperparameters, Local, SoftCaps};
 use crate::config::known_keys as known;
 use crate::config::local_layers::LayerPeriod;
 use crate::config::rope::{Rope, Scaling};
@@ -13,6 +14,7 @@ use crate::gguf::keys::{MAX_SIZE, MetadataKeys};
 use crate::gguf::value::Value;
 use crate::layer::attention::QkvBias;
 use crate::layer::description::NormKind;
+use crate::layer::feed_forward::{Experts, SharedExpert};
 use crate::problem::Problem;
 
 impl Config {
@@ -58,11 +60,13 @@ impl Config {
             rope,
             local,
         } = layer_kinds(&keys, architecture, rope, layers)?;
+        let experts = experts(&keys, architecture, layers)?;
         let model = Hyperparameters {
             architecture,
             layers,
             hidden,
-            feed_forward: keys.size("feed_forward_length")?,
+            feed_forward: feed_forward(&keys, layers, experts.as_ref())?,
+            experts,
             heads,
             kv_heads,
             head_dim,
@@ -192,6 +196,105 @@ fn period_of(keys: &MetadataKeys<'_>, default: u32, layers: u32) -> Result<u32, 
 
     let expected = format!("true for each of {layers} layers but each N-th");
     keys.wrong(name, Value::Array(list.clone()), expected)
+}
+
+/// Reads the width of dense layers. A model without dense layers does not need it.
+fn feed_forward(
+    keys: &MetadataKeys<'_>,
+    layers: u32,
+    experts: Option<&ExpertLayers>,
+) -> Result<u32, Problem> {
+    let has_dense = experts.is_none_or(|experts| (0..layers).any(|i| experts.is_dense(i)));
+    if has_dense {
+        keys.size("feed_forward_length")
+    } else {
+        Ok(0)
+    }
+}
+
+/// Reads the mixture of experts, which some families always have and others may have.
+fn experts(
+    keys: &MetadataKeys<'_>,
+    architecture: &Architecture,
+    layers: u32,
+) -> Result<Option<ExpertLayers>, Problem> {
+    let counted = !matches!(
+        keys.get("expert_count").map(Value::integer),
+        None | Some(Some(0))
+    );
+    let kind = match architecture.experts {
+        FamilyExperts::Always(kind) => kind,
+        FamilyExperts::IfCounted(kind) if counted => kind,
+        FamilyExperts::IfCounted(_) | FamilyExperts::None => return Ok(None),
+    };
+
+    let count = keys.size("expert_count")?;
+    let chosen = keys.size("expert_used_count")?;
+    keys.expect("expert_used_count", chosen, chosen <= count, || {
+        format!("at most expert_count ({count})")
+    })?;
+    let scale = keys.nonnegative("expert_weights_scale")?;
+    Ok(Some(ExpertLayers {
+        experts: Experts {
+            count,
+            chosen,
+            width: expert_width(keys, kind, chosen)?,
+            activation: architecture.activation,
+            weighting: kind.weighting,
+            // 0 counts as absent, as in llama.cpp.
+            weight_scale: scale.filter(|scale| *scale != 0.0).unwrap_or(1.0) as f32,
+            shared: shared_expert(keys, kind)?,
+        },
+        dense: (0..layers).filter(|i| is_dense(keys, *i)).collect(),
+    }))
+}
+
+/// Returns true if a layer of a model with experts has a dense feed-forward. If a layer has the
+/// tensors of neither, reading it reports that those of the experts are missing.
+fn is_dense(keys: &MetadataKeys<'_>, layer: u32) -> bool {
+    let has = |tensor| {
+        let name = format!("blk.{layer}.{tensor}.weight");
+        keys.directory.tensors.contains_key(&name)
+    };
+    has("ffn_gate") && !has("ffn_gate_inp")
+}
+
+fn expert_width(keys: &MetadataKeys<'_>, kind: ExpertKind, chosen: u32) -> Result<u32, Problem> {
+    let own = "expert_feed_forward_length";
+    let all = "feed_forward_length";
+    let absent = |name| matches!(keys.get(name).map(Value::integer), None | Some(Some(0)));
+    if kind.width == ExpertWidth::Own && !absent(own) {
+        return keys.size(own);
+    }
+
+    let width = keys.size(all)?;
+    match kind.width {
+        ExpertWidth::FeedForward => Ok(width),
+        ExpertWidth::Own => {
+            keys.expect(all, width, width.is_multiple_of(chosen), || {
+                format!("a multiple of expert_used_count ({chosen}), in a file without {own}")
+            })?;
+            Ok(width / chosen)
+        }
+    }
+}
+
+fn shared_expert(
+    keys: &MetadataKeys<'_>,
+    kind: ExpertKind,
+) -> Result<Option<SharedExpert>, Problem> {
+    let own = "expert_shared_feed_forward_length";
+    let sized = !matches!(keys.get(own).map(Value::integer), None | Some(Some(0)));
+    let width = match kind.shared {
+        FamilySharedExpert::None => return Ok(None),
+        FamilySharedExpert::IfSized if !sized => return Ok(None),
+        FamilySharedExpert::Gated if !sized => keys.size("feed_forward_length")?,
+        FamilySharedExpert::IfSized | FamilySharedExpert::Gated => keys.size(own)?,
+    };
+    Ok(Some(SharedExpert {
+        width,
+        gated: kind.shared == FamilySharedExpert::Gated,
+    }))
 }
 
 fn bias(directory: &Directory, architecture: &Architecture) -> QkvBias {

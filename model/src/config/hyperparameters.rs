@@ -3,6 +3,7 @@
 use crate::architecture::family::Architecture;
 use crate::config::rope::Rope;
 use crate::layer::attention::QkvBias;
+use crate::layer::feed_forward::Experts;
 use crate::problem::Problem;
 
 /// The numbers of a model's files that define its forward pass.
@@ -16,8 +17,11 @@ pub struct Hyperparameters {
     pub layers: u32,
     /// The length of the residual stream.
     pub hidden: u32,
-    /// The number of rows of the gate and up matrices.
+    /// The number of rows of the gate and up matrices of dense layers, or 0 in a model without
+    /// dense layers.
     pub feed_forward: u32,
+    /// The mixture of experts, in models that have one.
+    pub experts: Option<ExpertLayers>,
     /// The number of query heads, a multiple of `kv_heads`.
     pub heads: u32,
     /// The number of key and value heads.
@@ -43,6 +47,22 @@ pub struct Hyperparameters {
     pub context: u32,
     /// The number of tokens in the vocabulary.
     pub vocab: u32,
+}
+
+/// The mixture of experts of a model, and its dense layers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpertLayers {
+    /// The mixture of experts, which all layers with experts have.
+    pub experts: Experts,
+    /// The layers without experts, in order. They have a dense feed-forward.
+    pub dense: Vec<u32>,
+}
+
+impl ExpertLayers {
+    /// Returns true if the layer has a dense feed-forward instead of experts.
+    pub(crate) fn is_dense(&self, layer: u32) -> bool {
+        self.dense.contains(&layer)
+    }
 }
 
 /// The layout of a model with two kinds of layers: only some have a window, or are rotated.
@@ -98,6 +118,10 @@ impl SoftCaps {
 
 /// The most heads of queries.
 const MAX_HEADS: u32 = 1 << 16;
+/// The most experts of a layer, as in llama.cpp.
+const MAX_EXPERTS: u32 = 512;
+/// The most experts that a token passes.
+const MAX_CHOSEN: u32 = 32;
 
 impl Hyperparameters {
     /// Whether there are kernels for these sizes: the simple ones, which serve every device and
@@ -136,7 +160,44 @@ impl Hyperparameters {
                 "at most 65536",
             ),
         ];
-        match sizes.into_iter().find(|(_, _, holds, _)| !holds) {
+        let experts = self.experts.iter().flat_map(|layers| {
+            let Experts {
+                count,
+                chosen,
+                width,
+                shared,
+                ..
+            } = layers.experts;
+            let shared = shared.map_or(0, |shared| shared.width);
+            [
+                (
+                    "the number of experts",
+                    count,
+                    (1..=MAX_EXPERTS).contains(&count),
+                    "from 1 to 512",
+                ),
+                (
+                    "the number of experts per token",
+                    chosen,
+                    (1..=MAX_CHOSEN.min(count)).contains(&chosen),
+                    "from 1 to 32, and at most the number of experts",
+                ),
+                (
+                    "the feed-forward length of an expert",
+                    width,
+                    width > 0 && width % 4 == 0,
+                    "a multiple of 4",
+                ),
+                (
+                    "the feed-forward length of the shared expert",
+                    shared,
+                    shared % 4 == 0,
+                    "a multiple of 4",
+                ),
+            ]
+        });
+        let mut sizes = sizes.into_iter().chain(experts);
+        match sizes.find(|(_, _, holds, _)| !holds) {
             Some((what, found, _, supported)) => Err(Problem::Size {
                 what,
                 found,

@@ -8,12 +8,14 @@
 //! `mradermacher.*` and similar keys. The names, and the values that mean "absent", come from
 //! `llama-arch.cpp` and `llama-model.cpp` of llama.cpp.
 
-use crate::architecture::family::{Architecture, FileFactors, LocalRope, Windows};
+use crate::architecture::family::{
+    Architecture, FamilyExperts, FamilySharedExpert, FileFactors, LocalRope, Windows,
+};
 use crate::architecture::layers::score_len;
 use crate::config::hyperparameters::Hyperparameters;
 use crate::gguf::file::Directory;
 use crate::gguf::value::Value;
-use crate::layer::feed_forward::GateActivation;
+use crate::layer::feed_forward::{ExpertWeighting, GateActivation};
 use crate::problem::Problem;
 
 /// The meaning of a key's presence.
@@ -46,6 +48,9 @@ enum Neutral {
     Activation,
     /// These numbers, or any number in a family that reads the key.
     Unless(fn(&Architecture) -> bool, &'static [f64]),
+    /// True in a family whose weights of chosen experts add up to 1, false in other families with
+    /// experts, and any value in families without experts.
+    ExpertNorm,
     /// True, or any value in a family that does not take it for a switch of the rotation.
     RopeSwitch,
 }
@@ -100,7 +105,7 @@ const fn refused(key: &'static str, why: &'static str) -> KnownKeyRow {
 
 const ADAPTER: &str =
     "an adapter is no model; merge it into its base model with llama.cpp's llama-export-lora";
-const EXPERTS: &str = "mixtures of experts are not supported; dense models are";
+const EXPERTS: &str = "mixtures of experts are not supported in this family";
 const EMBEDDING: &str =
     "this is an embedding or ranking model, which writes no text; open the chat or base model";
 const LATENT: &str = "multi-head latent attention is not supported";
@@ -225,21 +230,21 @@ const ARCHITECTURE: &[KnownKeyRow] = &[
     only("classifier.pooling_type", Neutral::Numbers(&[-1.0, 0.0]), EMBEDDING),
     refused("classifier.output_labels", EMBEDDING),
     zero("nextn_predict_layers", "layers that predict further tokens are not supported; a file converted without them is"),
-    zero("expert_count", EXPERTS),
-    zero("expert_used_count", EXPERTS),
-    zero("expert_shared_count", EXPERTS),
-    zero("expert_group_count", EXPERTS),
-    zero("expert_group_used_count", EXPERTS),
-    // Without experts, which the rows above refuse, nothing reads these.
-    harmless("expert_feed_forward_length"),
-    harmless("expert_shared_feed_forward_length"),
-    harmless("expert_weights_scale"),
-    harmless("expert_weights_norm"),
-    harmless("expert_gating_func"),
+    only("expert_count", Neutral::Unless(has_experts, &[0.0]), EXPERTS),
+    only("expert_used_count", Neutral::Unless(has_experts, &[0.0]), EXPERTS),
+    only("expert_shared_count", Neutral::Unless(has_shared_expert, &[0.0]), "an expert that every token passes is not supported in this family"),
+    only("expert_shared_feed_forward_length", Neutral::Unless(|family| has_shared_expert(family) || !has_experts(family), &[0.0]), "an expert that every token passes is not supported in this family"),
+    zero_or_one("expert_group_count", "groups of experts are not supported"),
+    zero_or_one("expert_group_used_count", "groups of experts are not supported"),
+    used("expert_feed_forward_length"),
+    used("expert_weights_scale"),
+    only("expert_weights_norm", Neutral::ExpertNorm, "the family has another rule for the weights of the chosen experts"),
+    only("expert_gating_func", Neutral::Unless(|family| !has_experts(family), &[0.0, 1.0]), "another function of router logits than the softmax (1) is not supported"),
+    only("leading_dense_block_count", Neutral::Unless(|family| !has_experts(family), &[0.0]), "the family has experts in its first layers"),
+    only("moe_every_n_layers", Neutral::Unless(|family| !has_experts(family), &[0.0, 1.0]), "the family has experts in every layer"),
+    only("interleave_moe_layer_step", Neutral::Unless(|family| !has_experts(family), &[0.0, 1.0]), "the family has experts in every layer"),
+    // Without groups, which the rows above refuse, nothing reads this.
     harmless("expert_group_scale"),
-    harmless("leading_dense_block_count"),
-    harmless("moe_every_n_layers"),
-    harmless("interleave_moe_layer_step"),
     zero("decoder_block_count", "encoders with decoders are not supported; decoders alone are"),
     harmless("decoder_start_token_id"),
     // Of an encoder of images, whose tensors are refused where the file has them.
@@ -290,6 +295,17 @@ pub(crate) fn check_tokenizer(directory: &Directory) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// Returns true if files of the family can have experts.
+fn has_experts(family: &Architecture) -> bool {
+    family.experts != FamilyExperts::None
+}
+
+/// Returns true if files of the family can have an expert that every token passes.
+fn has_shared_expert(family: &Architecture) -> bool {
+    let kind = family.experts.kind();
+    kind.is_some_and(|kind| kind.shared != FamilySharedExpert::None)
 }
 
 /// Returns true if some layers of the model have a window and others have none.
@@ -394,6 +410,14 @@ impl Neutral {
                 let read = config.is_some_and(|c| read(c.architecture));
                 value.number().map(|found| read || neutral.contains(&found))
             }
+            (Neutral::ExpertNorm, Value::Bool(found)) => {
+                let kind = config.and_then(|c| c.architecture.experts.kind());
+                let norms = |weighting| match weighting {
+                    ExpertWeighting::Softmax => false,
+                    ExpertWeighting::SoftmaxOfChosen => true,
+                };
+                Some(kind.is_none_or(|kind| norms(kind.weighting) == *found))
+            }
             (Neutral::RopeSwitch, Value::Bool(found)) => {
                 let switch = config.is_some_and(|c| c.architecture.factors == FileFactors::All);
                 Some(*found || !switch)
@@ -413,6 +437,7 @@ impl Neutral {
             Neutral::OfWindows(_) => "a number",
             Neutral::Activation => "a string",
             Neutral::Unless(..) => "a number",
+            Neutral::ExpertNorm => "a bool",
             Neutral::RopeSwitch => "a bool",
             Neutral::Window => "a whole number",
         }

@@ -10,8 +10,9 @@ pub(crate) mod local_layers;
 pub mod rope;
 
 pub use crate::architecture::family::{
-    AbsentWindow, Architecture, FamilyBiases, FileFactors, LocalRope, Windows,
+    AbsentWindow, Architecture, ExpertKind, ExpertWidth, FamilyBiases, FamilyExperts,
+    FamilySharedExpert, FileFactors, LocalRope, Windows,
 };
 pub use crate::problem::Problem;
 pub use forward::Config;
-pub use hyperparameters::{Factors, Hyperparameters, Local, SoftCaps};
+pub use hyperparameters::{ExpertLayers, Factors, Hyperparameters, Local, SoftCaps};

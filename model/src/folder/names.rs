@@ -216,6 +216,24 @@ impl TensorSource for NamedFolder<'_> {
             None => Err(Self::refuse(name, tensor.dtype)),
         }
     }
+
+    fn rows(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem> {
+        let weight = self.matrix(name, rows, n)?;
+        match weight.format {
+            WeightFormat::F32 => Ok(weight),
+            other => Err(Problem::Format {
+                name: weight.name,
+                found: other.name(),
+                supported: WeightFormat::F32.name().to_owned(),
+            }),
+        }
+    }
+
+    fn experts(&self, name: &str, count: u32, rows: u32, n: u32) -> Result<Weight, Problem> {
+        let expected = vec![count.into(), rows.into(), n.into()];
+        let (name, tensor) = self.find(name, expected)?;
+        Err(Self::refuse(name, tensor.dtype))
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A layer, and the kinds of its two parts.
 
 use crate::layer::attention::Attention;
-use crate::layer::feed_forward::Dense;
+use crate::layer::feed_forward::{Dense, Experts, SharedExpert};
 
 /// One decoder layer.
 ///
@@ -55,6 +55,31 @@ pub enum Mixer {
 pub enum FeedForward {
     /// One network for all tokens.
     Dense(Dense),
+    /// Several networks, of which each token passes a few.
+    Experts(Experts),
+}
+
+impl FeedForward {
+    /// Returns the number of rows of a gate matrix: of the dense network, or of one expert.
+    pub fn width(&self) -> u32 {
+        match self {
+            FeedForward::Dense(dense) => dense.width,
+            FeedForward::Experts(experts) => experts.width,
+        }
+    }
+
+    /// Returns the mixture of experts, or `None` if the feed-forward is dense.
+    pub fn experts(&self) -> Option<&Experts> {
+        match self {
+            FeedForward::Dense(_) => None,
+            FeedForward::Experts(experts) => Some(experts),
+        }
+    }
+
+    /// Returns the expert that every token passes, if there is one.
+    pub fn shared_expert(&self) -> Option<&SharedExpert> {
+        self.experts()?.shared.as_ref()
+    }
 }
 
 impl Layer {

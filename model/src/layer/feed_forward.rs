@@ -18,3 +18,48 @@ pub struct Dense {
     /// The activation function of the gate.
     pub activation: GateActivation,
 }
+
+/// A mixture of experts: several gated feed-forwards, of which each token passes a few.
+///
+/// A router computes one logit per expert, `r = Wrouter x`, in F32. The chosen experts are those
+/// with the largest logits, and of equal logits the one with the lower index comes first. The output
+/// is the sum of `p_e * Wdown_e (activation(Wgate_e x) * Wup_e x)` over the chosen experts `e`, plus
+/// the output of the shared expert. [`weighting`](field@Experts::weighting) defines `p_e`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Experts {
+    /// The number of experts of the layer.
+    pub count: u32,
+    /// The number of experts that a token passes, from 1 to `count`.
+    pub chosen: u32,
+    /// The number of rows of the gate and up matrices of one expert.
+    pub width: u32,
+    /// The activation function of the gates, also that of the shared expert.
+    pub activation: GateActivation,
+    /// The weights `p_e` of the chosen experts, from the logits of the router.
+    pub weighting: ExpertWeighting,
+    /// The factor of the weights `p_e`, or 1 without one.
+    pub weight_scale: f32,
+    /// The expert that every token passes, if there is one.
+    pub shared: Option<SharedExpert>,
+}
+
+/// The weights of the chosen experts, before [`weight_scale`](field@Experts::weight_scale).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpertWeighting {
+    /// The softmax over the logits of all experts. The chosen experts keep their share, so their
+    /// weights add up to less than 1.
+    Softmax,
+    /// The softmax over the logits of the chosen experts only. It equals the softmax over all
+    /// experts, divided by its sum over the chosen ones.
+    SoftmaxOfChosen,
+}
+
+/// An expert that every token passes in addition to the chosen ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedExpert {
+    /// The number of rows of the gate and up matrices.
+    pub width: u32,
+    /// Whether the output is multiplied by `sigmoid(w . x)`, with `w` a vector of the layer. Without
+    /// a gate, the output is added as it is.
+    pub gated: bool,
+}

@@ -50,7 +50,9 @@ impl<'a> Merge<'a> {
         let mut sums = BTreeMap::new();
         for (block, layer) in outline.weights.blocks.iter().zip(layers) {
             for (weight, factors) in block.projections().into_iter().zip(layer) {
-                let Some(factors) = factors else { continue };
+                let (Some(weight), Some(factors)) = (weight, factors) else {
+                    continue;
+                };
                 let path = || model.files.path().to_owned();
                 let fault = |fault: MergeFault| Error::Merge {
                     path: path(),

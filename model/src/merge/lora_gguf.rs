@@ -90,9 +90,9 @@ fn tensors<'a>(outline: &Outline, adapter: &'a Adapter) -> Vec<LoraTensor<'a>> {
     let layers = adapter.layers.iter().zip(&outline.config.layers);
     for (layer, (all, described)) in layers.enumerate() {
         let Ok(names) = Block::of(described, |role| Ok::<_, Infallible>(role.tensor));
-        let names = names.projections().map(|name| *name);
+        let names = names.projections().map(|name| name.copied());
         for (projection, (factors, name)) in all.iter().zip(names).enumerate() {
-            if let Some(factors) = factors {
+            if let (Some(factors), Some(name)) = (factors, name) {
                 found.push(LoraTensor {
                     layer,
                     projection,

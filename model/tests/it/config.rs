@@ -273,7 +273,7 @@ fn accepts_every_architecture() {
             b.q_bias.is_some(),
             b.q_norm.is_some(),
             b.attn_post_norm.is_some(),
-            b.q.fused.is_some() || b.gate.fused.is_some(),
+            b.q.fused.is_some() || b.gate.as_ref().is_some_and(|gate| gate.fused.is_some()),
         ];
         let wanted = [
             arch.biases != FamilyBiases::None,

@@ -94,7 +94,7 @@ fn matrices(model: &Model) -> Vec<&Weight> {
         .weights
         .blocks
         .iter()
-        .flat_map(|block| [&block.gate, &block.up, &block.down])
+        .flat_map(|block| block.dense().unwrap())
         .collect()
 }
 

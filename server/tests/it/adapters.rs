@@ -32,7 +32,7 @@ fn write_adapter(folder: &Path, seed: u32) {
     for (layer, block) in model.outline.weights.blocks.iter().enumerate() {
         let projections = block.projections();
         for projection in [0, 2, 5, 6] {
-            let weight = projections[projection];
+            let weight = projections[projection].expect("the small model is dense");
             let shapes = [("A", [4, weight.row_len()]), ("B", [weight.rows(), 4])];
             for (factor, shape) in shapes {
                 let start = data.len();

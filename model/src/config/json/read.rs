@@ -73,6 +73,7 @@ pub(crate) fn read(text: TextConfig) -> Result<ForwardConfig, Problem> {
         layers,
         hidden,
         feed_forward: keys.required(family.feed_forward)?,
+        experts: None,
         heads,
         kv_heads,
         head_dim,
