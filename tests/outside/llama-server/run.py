@@ -31,6 +31,12 @@ def read(path):
     return {name: (outcome, reason) for name, outcome, reason in rows}
 
 
+def write(expected):
+    """Writes the table."""
+    rows = (f"{name}\t{outcome}\t{reason}\n" for name, (outcome, reason) in sorted(expected.items()))
+    EXPECTED.write_text(HEADER + "".join(rows), encoding="utf-8")
+
+
 def run(arguments, file, port):
     """Runs a file of tests. Returns the outcome of each test with the error's first line."""
     with tempfile.TemporaryDirectory() as folder:
@@ -41,6 +47,7 @@ def run(arguments, file, port):
             "WARPWRIGHT": str(arguments.program.resolve()),
             "WARPWRIGHT_TEST_MODELS": str(arguments.models.resolve()),
             "OUTCOMES": str(outcomes),
+            "SHIM_FAILURE": str(Path(folder) / "failure.txt"),
             "PYTHONPATH": str(HERE),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PORT": str(port),
@@ -65,7 +72,8 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--port", type=int, default=18431)
     parser.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
+    # Options may stand between the names.
+    arguments = parser.parse_intermixed_args()
 
     expected = read(EXPECTED)
     files = arguments.names or sorted(path.name for path in (arguments.tests / "unit").glob("test_*.py"))
@@ -84,12 +92,11 @@ def main():
         for name in known:
             changed += 1
             print(f"  {name}: expected {expected.pop(name)[0]}, not found", flush=True)
+        # A run takes long, so the outcomes of a file are kept even if a later one fails.
+        if arguments.write:
+            write(expected)
 
-    if arguments.write:
-        rows = (f"{name}\t{outcome}\t{reason}\n" for name, (outcome, reason) in sorted(expected.items()))
-        EXPECTED.write_text(HEADER + "".join(rows), encoding="utf-8")
-        return
-    if changed:
+    if changed and not arguments.write:
         sys.exit(f"{changed} outcomes are not the expected ones")
 
 
