@@ -11,6 +11,7 @@ use crate::batch::pieces;
 use crate::decode::{distance, emulator, logits};
 use crate::families::crc32;
 use crate::folders::{CONTEXT, FolderModel, MODELS};
+use crate::oracle::{self, Keep};
 
 const REMEDY: &str =
     "make engine/tests/data/folders.json again, as engine/tests/data/folders.py says";
@@ -45,6 +46,55 @@ fn folder(model: &FolderModel) -> Model {
     Model::open(&path).unwrap()
 }
 
+/// The models that there are kernels for.
+fn runnable() -> impl Iterator<Item = &'static FolderModel> {
+    MODELS.iter().filter(|model| !has_experts(model))
+}
+
+fn has_experts(model: &FolderModel) -> bool {
+    ["moe", "mixtral"]
+        .iter()
+        .any(|name| model.name.contains(name))
+}
+
+/// No kernels are needed for this: the keys, the tensors and the rule of the experts are those of transformers.
+#[test]
+fn experts_are_those_of_transformers() {
+    let wanted = Wanted::read();
+    let ids = wanted.ids();
+    let mut count = 0;
+    for model in MODELS.iter().filter(|model| has_experts(model)) {
+        let Some(file) = model.gguf() else { continue };
+        let opened = Model::open(&file.save(&format!("oracle-{}.gguf", model.name))).unwrap();
+        let rows = oracle::logits(&opened, &ids, Keep::Exact);
+        let found = distance(&rows.concat(), &wanted.logits(model));
+        println!("{}: {found:e}", model.name);
+        // Norms and the weights of experts are float32 in transformers.
+        assert!(
+            found < 1e-5,
+            "{}: the relative error is {found:e}",
+            model.name
+        );
+        count += 1;
+    }
+    assert!(count >= 7);
+}
+
+#[test]
+fn models_with_experts_are_refused() {
+    for model in MODELS.iter().filter(|model| has_experts(model)) {
+        let options = options(Prefer::Fast);
+        let decoder = Decoder::new(&emulator(), &folder(model), options, |_| ());
+        let error = decoder.err().unwrap();
+        let message = error.to_string();
+        assert!(
+            message.contains("experts, and there are no kernels for experts: open a dense model"),
+            "{}: {message}",
+            model.name
+        );
+    }
+}
+
 fn options(prefer: Prefer) -> Options {
     Options {
         prefer,
@@ -75,7 +125,7 @@ const FAST: [&str; 9] = [
 fn folders_agree_in_both_passes() {
     let wanted = Wanted::read();
     let ids = wanted.ids();
-    for model in MODELS {
+    for model in runnable() {
         let logits = wanted.logits(model);
         let opened = folder(model);
         let mut decoder =
@@ -117,7 +167,7 @@ fn folders_agree_in_both_passes() {
 fn gguf_files_agree() {
     let wanted = Wanted::read();
     let ids = wanted.ids();
-    for model in MODELS {
+    for model in runnable() {
         let Some(file) = model.gguf() else { continue };
         let opened = Model::open(&file.save(&format!("{}.gguf", model.name))).unwrap();
         let mut decoder =
@@ -137,7 +187,7 @@ fn gguf_files_agree() {
 fn chunks_agree() {
     let wanted = Wanted::read();
     let ids = wanted.ids();
-    for model in MODELS.iter().filter(|model| FAST.contains(&model.name)) {
+    for model in runnable().filter(|model| FAST.contains(&model.name)) {
         let opened = folder(model);
         let options = Options::new(CONTEXT, Launch::Graph);
         let mut decoder = Decoder::new(&emulator(), &opened, options, |_| ()).unwrap();
@@ -158,7 +208,7 @@ fn chunks_agree() {
 fn batches_agree() {
     let wanted = Wanted::read();
     let ids = wanted.ids();
-    for model in MODELS {
+    for model in runnable() {
         let opened = folder(model);
         let options = BatchOptions {
             sequences: 2,
@@ -222,7 +272,7 @@ fn every_fact_matters() {
     ];
     let wanted = Wanted::read();
     let ids = &wanted.ids()[..14];
-    for model in MODELS {
+    for model in runnable() {
         let mut opened = folder(model);
         let logits = &wanted.logits(model)[..14 * opened.outline.config.vocab as usize];
         for (_, what, change) in changes.iter().filter(|(name, _, _)| *name == model.name) {
