@@ -2,7 +2,6 @@
 
 use warpwright_driver::Context;
 use warpwright_model::Outline;
-use warpwright_model::layer::FeedForward;
 
 use crate::Error;
 use crate::chunked::kernels;
@@ -14,6 +13,7 @@ use crate::pipeline::Unsupported;
 use crate::pipeline::path::KernelPath;
 use crate::pipeline::resolved::ResolvedPipeline;
 use crate::sampling::options::TokenChoice;
+use crate::simple::experts::too_many;
 
 /// Checks the options and returns the plan of a decoder.
 pub(super) fn planned<'a>(
@@ -34,17 +34,18 @@ pub(super) fn planned<'a>(
     })
 }
 
-/// Returns an error if the model has a mixture of experts, for which there are no kernels.
+/// Returns an error if a layer has more experts than the kernels can choose from.
 fn check_experts(outline: &Outline) -> Result<(), Error> {
     for (layer, described) in outline.config.layers.iter().enumerate() {
-        match &described.feed_forward {
-            FeedForward::Dense(_) => {}
-            FeedForward::Experts(experts) => {
+        match described.feed_forward.experts() {
+            Some(experts) if too_many(experts) => {
                 return Err(Error::Experts {
                     layer,
                     count: experts.count,
+                    chosen: experts.chosen,
                 });
             }
+            Some(_) | None => {}
         }
     }
 
