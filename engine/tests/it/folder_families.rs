@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 use warpwright_engine::{Batch, BatchOptions, Decoder, Error, Launch, Options, Prefer};
-use warpwright_model::layer::{Attention, Mixer, NormKind, ScoreScale};
+use warpwright_model::layer::{
+    Attention, ExpertWeighting, Experts, FeedForward, Mixer, NormKind, ScoreScale,
+};
 use warpwright_model::rope::{RopeFactors, Scaling};
 use warpwright_model::{EmbeddingScaling, Model, Outline};
 
@@ -46,11 +48,6 @@ fn folder(model: &FolderModel) -> Model {
     Model::open(&path).unwrap()
 }
 
-/// The models that there are kernels for.
-fn runnable() -> impl Iterator<Item = &'static FolderModel> {
-    MODELS.iter().filter(|model| !has_experts(model))
-}
-
 fn has_experts(model: &FolderModel) -> bool {
     ["moe", "mixtral"]
         .iter()
@@ -78,21 +75,6 @@ fn experts_are_those_of_transformers() {
         count += 1;
     }
     assert!(count >= 7);
-}
-
-#[test]
-fn models_with_experts_are_refused() {
-    for model in MODELS.iter().filter(|model| has_experts(model)) {
-        let options = options(Prefer::Fast);
-        let decoder = Decoder::new(&emulator(), &folder(model), options, |_| ());
-        let error = decoder.err().unwrap();
-        let message = error.to_string();
-        assert!(
-            message.contains("experts, and there are no kernels for experts: open a dense model"),
-            "{}: {message}",
-            model.name
-        );
-    }
 }
 
 fn options(prefer: Prefer) -> Options {
@@ -125,7 +107,7 @@ const FAST: [&str; 9] = [
 fn folders_agree_in_both_passes() {
     let wanted = Wanted::read();
     let ids = wanted.ids();
-    for model in runnable() {
+    for model in MODELS {
         let logits = wanted.logits(model);
         let opened = folder(model);
         let mut decoder =
@@ -167,7 +149,7 @@ fn folders_agree_in_both_passes() {
 fn gguf_files_agree() {
     let wanted = Wanted::read();
     let ids = wanted.ids();
-    for model in runnable() {
+    for model in MODELS {
         let Some(file) = model.gguf() else { continue };
         let opened = Model::open(&file.save(&format!("{}.gguf", model.name))).unwrap();
         let mut decoder =
@@ -187,7 +169,7 @@ fn gguf_files_agree() {
 fn chunks_agree() {
     let wanted = Wanted::read();
     let ids = wanted.ids();
-    for model in runnable().filter(|model| FAST.contains(&model.name)) {
+    for model in MODELS.iter().filter(|model| FAST.contains(&model.name)) {
         let opened = folder(model);
         let options = Options::new(CONTEXT, Launch::Graph);
         let mut decoder = Decoder::new(&emulator(), &opened, options, |_| ()).unwrap();
@@ -208,7 +190,7 @@ fn chunks_agree() {
 fn batches_agree() {
     let wanted = Wanted::read();
     let ids = wanted.ids();
-    for model in runnable() {
+    for model in MODELS {
         let opened = folder(model);
         let options = BatchOptions {
             sequences: 2,
@@ -267,12 +249,19 @@ fn every_fact_matters() {
         ("gemma2", "unbounded logits", |o| o.config.logit_cap = None),
         ("gemma2", "windows in the other layers", |o| attention(o, |i, a| a.window = (i % 2 == 1).then_some(5))),
         ("glm4", "another pairing", |o| attention(o, |_, a| a.pairing = warpwright_model::RopePairing::HalfSplit)),
+        ("qwen3moe", "weights that keep their share", |o| experts(o, |e| e.weighting = ExpertWeighting::Softmax)),
+        ("qwen3moe", "one expert more", |o| experts(o, |e| e.chosen += 1)),
+        ("qwen3moe", "one expert fewer", |o| experts(o, |e| e.chosen -= 1)),
+        ("qwen3moe-shares", "weights that add up to 1", |o| experts(o, |e| e.weighting = ExpertWeighting::SoftmaxOfChosen)),
+        ("qwen3moe-fused", "gate and up exchanged", |o| exchange(o)),
+        ("qwen2moe", "a factor of the weights", |o| experts(o, |e| e.weight_scale = 1.05)),
+        ("olmoe", "weights that add up to 1", |o| experts(o, |e| e.weighting = ExpertWeighting::SoftmaxOfChosen)),
         ("cohere2", "RMSNorm at the end", |o| o.config.norm = NormKind::Rms),
         ("cohere2", "all layers rotated", |o| attention(o, |_, a| a.rope = 1)),
     ];
     let wanted = Wanted::read();
     let ids = &wanted.ids()[..14];
-    for model in runnable() {
+    for model in MODELS {
         let mut opened = folder(model);
         let logits = &wanted.logits(model)[..14 * opened.outline.config.vocab as usize];
         for (_, what, change) in changes.iter().filter(|(name, _, _)| *name == model.name) {
@@ -295,6 +284,20 @@ fn attention(outline: &mut Outline, change: impl Fn(u32, &mut Attention)) {
     for (index, layer) in (0..).zip(&mut outline.config.layers) {
         let Mixer::Attention(attention) = &mut layer.mixer;
         change(index, attention);
+    }
+}
+
+fn experts(outline: &mut Outline, change: impl Fn(&mut Experts)) {
+    for layer in &mut outline.config.layers {
+        if let FeedForward::Experts(experts) = &mut layer.feed_forward {
+            change(experts);
+        }
+    }
+}
+
+fn exchange(outline: &mut Outline) {
+    for block in &mut outline.weights.blocks {
+        std::mem::swap(&mut block.gate_experts, &mut block.up_experts);
     }
 }
 
