@@ -22,6 +22,7 @@ mod operations;
 mod oracle;
 mod outliers;
 mod pipeline;
+mod pipeline_experts;
 mod prefill;
 mod prefix_cache;
 mod quantize;
