@@ -17,6 +17,7 @@ use crate::sampling::allowed::AllowedTokens;
 use crate::sampling::device::{DeviceSampler, SampledRows, SamplerScratch, SamplerSize};
 use crate::sampling::options::TokenChoice;
 use crate::signed;
+use crate::simple::experts::expert_bytes;
 
 /// The state, the caches and the activations of a decoder. Both the simple kernels and the pipeline
 /// use them.
@@ -354,7 +355,9 @@ pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
     let part = 4 * u64::from(c.most_of_attention(simple_partial_len)) * u64::from(splits(ctx));
     let rest = [2 * c.hidden, 2 * c.q_len(), 2 * c.kv_len(), c.vocab, ctx];
     let ffn = 3 * u64::from(c.feed_forward());
-    4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>()) + batch_bytes(c)
+    4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>())
+        + batch_bytes(c)
+        + expert_bytes(c)
 }
 
 /// The largest batch of a pipeline.

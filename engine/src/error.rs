@@ -1,5 +1,6 @@
 //! The error type of the crate. Each message says what is wrong, where it is, and what to do.
 
+use warpwright_kernels::simple::choose_experts::{MAX_CHOSEN, MAX_EXPERTS};
 use warpwright_model::adapter::names::PROJECTIONS;
 
 use crate::batch::sequence_id::SequenceId;
@@ -74,9 +75,15 @@ pub enum Error {
     )]
     NoLikelihood { position: u32 },
     #[error(
-        "layer {layer} of the model is a mixture of {count} experts, and there are no kernels for experts: open a dense model"
+        "layer {layer} of the model chooses {chosen} of {count} experts, but the kernels choose at most {} of at most {}: open another model",
+        MAX_CHOSEN,
+        MAX_EXPERTS
     )]
-    Experts { layer: usize, count: u32 },
+    Experts {
+        layer: usize,
+        count: u32,
+        chosen: u32,
+    },
     #[error("the tuning \"{text}\" is invalid: {problem}")]
     Tuning { text: String, problem: String },
     #[error(

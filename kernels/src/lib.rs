@@ -57,12 +57,14 @@ pub use pipeline::{AddNormed, AddNormedArgs, Advance, EmbedRows, EmbedTiled, Pac
 pub use shared::constant::Constant;
 pub use shared::{Overlap, ProductTile, Random};
 pub use simple::argmax::{ArgmaxBlocks, ArgmaxFinal};
-pub use simple::attention::{Attention, AttentionCombine};
+pub use simple::attention::{Attention, AttentionCombine, AttentionCombineSinks};
+pub use simple::choose_experts::{ChooseExperts, Weighting};
 pub use simple::embed::{Embed, EmbeddingScale};
+pub use simple::experts::{AddExpertBias, AddExperts, AddGated, CombineExperts, ExpertGemv};
 pub use simple::gemv::{Gemv, GemvAdd, GemvBias, Team};
 pub use simple::layer_norm::LayerNorm;
 pub use simple::log_likelihood::LogLikelihood;
 pub use simple::rms_norm::RmsNorm;
 pub use simple::rope::{Pairing, Rope};
 pub use simple::soft_cap::SoftCap;
-pub use simple::swiglu::{Activation, SwiGlu};
+pub use simple::swiglu::{Activation, ClampedSwiGlu, SwiGlu};

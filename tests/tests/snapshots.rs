@@ -41,7 +41,10 @@ const SNAPSHOTS: &str = "snapshots";
 
 /// The folders of the kernel families: the start of a kernel's name, and the folder. The longest
 /// start that fits decides.
-const FOLDERS: [(&str, &str); 43] = [
+const FOLDERS: [(&str, &str); 49] = [
+    ("add_expert_bias", "simple"),
+    ("add_experts", "simple"),
+    ("add_gated", "simple"),
     ("add_normed", "pipeline"),
     ("advance", "pipeline"),
     ("allow_tokens", "sample"),
@@ -50,14 +53,17 @@ const FOLDERS: [(&str, &str); 43] = [
     ("attention_pipelined", "pipeline"),
     ("batch_attention", "batch"),
     ("batch_lora", "batch"),
+    ("choose_experts", "simple"),
     ("choose_tokens", "batch"),
     ("chunk_items", "prompt"),
+    ("combine_experts", "simple"),
     ("dequantize_tiles", "matmul"),
     ("embed", "simple"),
     ("embed_rows", "pipeline"),
     ("embed_tiled", "pipeline"),
     ("expert_down", "pipeline"),
     ("expert_gate_up", "pipeline"),
+    ("expert_gemv", "simple"),
     ("expert_logits", "pipeline"),
     ("gate_tokens", "batch"),
     ("gate_up", "pipeline"),

@@ -2,7 +2,6 @@
 
 use warpwright_driver::Context;
 use warpwright_model::Outline;
-use warpwright_model::layer::FeedForward;
 
 use crate::Error;
 use crate::chunked::kernels;
@@ -14,6 +13,7 @@ use crate::pipeline::Unsupported;
 use crate::pipeline::path::KernelPath;
 use crate::pipeline::resolved::ResolvedPipeline;
 use crate::sampling::options::TokenChoice;
+use crate::simple::experts::too_many;
 
 /// Checks the options and returns the plan of a decoder.
 pub(super) fn planned<'a>(
@@ -22,7 +22,7 @@ pub(super) fn planned<'a>(
     options: Options,
 ) -> Result<Planned<'a>, Error> {
     check_context(outline, options.ctx)?;
-    check_experts(outline, || preferred(context, outline, options))?;
+    check_experts(outline)?;
     options.choice.check()?;
     check_drafts(options, || {
         KernelPath::from_resolved(&preferred(context, outline, options))
@@ -34,24 +34,18 @@ pub(super) fn planned<'a>(
     })
 }
 
-/// Returns an error if the model has a mixture of experts and the pipeline does not run it, because
-/// the simple kernels have none for experts.
-fn check_experts(
-    outline: &Outline,
-    preferred: impl FnOnce() -> Result<ResolvedPipeline, Unsupported>,
-) -> Result<(), Error> {
-    if outline.config.experts().next().is_none() || preferred().is_ok() {
-        return Ok(());
-    }
+/// Returns an error if a layer has more experts than the kernels can choose from.
+fn check_experts(outline: &Outline) -> Result<(), Error> {
     for (layer, described) in outline.config.layers.iter().enumerate() {
-        match &described.feed_forward {
-            FeedForward::Dense(_) => {}
-            FeedForward::Experts(experts) => {
+        match described.feed_forward.experts() {
+            Some(experts) if too_many(experts) => {
                 return Err(Error::Experts {
                     layer,
                     count: experts.count,
+                    chosen: experts.chosen,
                 });
             }
+            Some(_) | None => {}
         }
     }
 

@@ -55,11 +55,9 @@ impl LayerLoader<'_> {
     /// Loads the kernels of a layer.
     fn load(&mut self, c: &Config, layer: &Layer) -> Result<SimpleLayerKernels, Error> {
         let Mixer::Attention(attention) = &layer.mixer;
-        let dense = match &layer.feed_forward {
-            FeedForward::Dense(dense) => dense,
-            FeedForward::Experts(_) => {
-                unreachable!("experts are refused before kernels are loaded")
-            }
+        let activation = match &layer.feed_forward {
+            FeedForward::Dense(dense) => dense.activation,
+            FeedForward::Experts(experts) => experts.activation,
         };
         Ok(SimpleLayerKernels {
             rope: self.rope.load(Rope {
@@ -72,7 +70,7 @@ impl LayerLoader<'_> {
             })?,
             swiglu: self.swiglu.load(SwiGlu {
                 threads: THREADS,
-                activation: kernel_activation(dense.activation),
+                activation: kernel_activation(activation),
             })?,
         })
     }

@@ -9,10 +9,15 @@ use warpwright_driver::memory::{Buffer, View};
 use warpwright_driver::{Context, Error};
 use warpwright_kernels::{AddNormed, Format, Gemv, GemvAdd, GemvBias, Team};
 use warpwright_model::adapter::names;
-use warpwright_model::{Block, Outline, Weight, Weights};
+use warpwright_model::layer::{Experts, FeedForward, SharedExpert};
+use warpwright_model::{Block, Layer, Outline, Weight, Weights};
 
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::kernel_format;
+use crate::simple::experts::{
+    ExpertBuffers, ExpertKernels, ExpertWeights, SharedDown, SimpleExperts, SimpleSharedExpert,
+};
+use crate::simple::matrix::GemvMatrix;
 use crate::weights::lora_tiles::{self, LoraShape};
 
 /// The weights of a model.
@@ -25,6 +30,8 @@ pub(crate) struct SimpleWeights {
     pub(crate) head: GemvMatrix<Gemv>,
     /// The intermediate result `A x` of an adapter, `[max_rank]`, in models with an adapter.
     pub(crate) lora_u: Option<View<f32>>,
+    /// The intermediate results of experts, in models with experts.
+    pub(crate) experts: Option<ExpertBuffers>,
 }
 
 /// The weights of a transformer block.
@@ -36,11 +43,32 @@ pub(crate) struct SimpleLayer {
     pub(crate) o: OutputProjection,
     /// The weights of the norm before the feed-forward, in layers that norm its input separately.
     pub(crate) ffn_norm: Option<View<f32>>,
+    pub(crate) feed_forward: SimpleFeedForward,
+    /// The adapters of the projections, in the order of the forward pass.
+    pub(crate) lora: [Option<SimpleLora>; 7],
+}
+
+/// The feed-forward of a layer.
+pub(crate) enum SimpleFeedForward {
+    /// One network for all tokens.
+    Dense(SimpleDense),
+    /// A mixture of experts. A boxed value keeps the enum small.
+    Experts(Box<SimpleExperts>, ExpertsNorm),
+}
+
+/// The matrices of a dense feed-forward.
+pub(crate) struct SimpleDense {
     pub(crate) gate: GemvMatrix<Gemv>,
     pub(crate) up: GemvMatrix<Gemv>,
     pub(crate) down: OutputProjection,
-    /// The adapters of the projections, in the order of the forward pass.
-    pub(crate) lora: [Option<SimpleLora>; 7],
+}
+
+/// The norm of the sum of the experts before it is added to the residual stream.
+pub(crate) enum ExpertsNorm {
+    /// The sum is not normed.
+    None,
+    /// The sum passes an RMSNorm, with its kernel and weights.
+    Rms(Arc<Kernel<AddNormed>>, View<f32>),
 }
 
 /// The adapter of a projection, `y += B (A x)`. It uses the GEMV kernels for F32.
@@ -69,15 +97,6 @@ pub(crate) enum QkvProjection {
     Normed(GemvMatrix<Gemv>, View<f32>),
 }
 
-/// A matrix and its kernel. Matrices with the same format and team of threads share a kernel.
-pub(crate) struct GemvMatrix<K> {
-    pub(crate) kernel: Arc<Kernel<K>>,
-    /// The weights, as the file stores them.
-    pub(crate) w: View<u8>,
-    pub(crate) rows: u32,
-    pub(crate) n: u32,
-}
-
 impl SimpleWeights {
     /// Compiles the kernels of weights that are in these buffers, or will be uploaded to them.
     pub(crate) fn load(
@@ -90,6 +109,7 @@ impl SimpleWeights {
             biased: SharedKernels::new(context),
             added: SharedKernels::new(context),
             normed: SharedKernels::new(context),
+            experts: ExpertKernels::new(context),
         };
         let w = &outline.weights;
         let layer = |(index, (w, b)): (usize, (&Block<Weight>, &Block<View<u8>>))| {
@@ -98,7 +118,7 @@ impl SimpleWeights {
             let lora = [q?, k?, v?, o?, gate?, up?, down?];
             Ok(SimpleLayer {
                 lora,
-                ..kernels.layer(w, b)?
+                ..kernels.layer(&outline.config.layers[index], w, b)?
             })
         };
         let layers: Vec<SimpleLayer> = w
@@ -123,6 +143,7 @@ impl SimpleWeights {
             embed: buffers.embed.clone(),
             layers,
             lora_u: lora_u.map(|buffer| buffer.view()),
+            experts: ExpertBuffers::new(context, &outline.config)?,
             norm: buffers.norm.cast()?,
             head: kernels.plain(w.head(), buffers.head())?,
         })
@@ -135,16 +156,16 @@ struct GemvKernels<'c> {
     biased: SharedKernels<'c, GemvBias>,
     added: SharedKernels<'c, GemvAdd>,
     normed: SharedKernels<'c, AddNormed>,
+    experts: ExpertKernels<'c>,
 }
 
 impl GemvKernels<'_> {
-    fn layer(&mut self, w: &Block<Weight>, b: &Block<View<u8>>) -> Result<SimpleLayer, Error> {
-        let [gate, up, down] = w
-            .dense()
-            .expect("experts are refused before weights are loaded");
-        let [gate_rows, up_rows, down_rows] = b
-            .dense()
-            .expect("experts are refused before weights are loaded");
+    fn layer(
+        &mut self,
+        described: &Layer,
+        w: &Block<Weight>,
+        b: &Block<View<u8>>,
+    ) -> Result<SimpleLayer, Error> {
         Ok(SimpleLayer {
             attn_norm: floats(&b.attn_norm)?,
             qkv: [
@@ -154,10 +175,87 @@ impl GemvKernels<'_> {
             ],
             o: self.output(&w.o, &b.o, &b.attn_post_norm)?,
             ffn_norm: floats(&b.ffn_norm)?,
+            feed_forward: match &described.feed_forward {
+                FeedForward::Dense(_) => SimpleFeedForward::Dense(self.dense(w, b)?),
+                FeedForward::Experts(experts) => SimpleFeedForward::Experts(
+                    Box::new(self.mixture(experts, w, b)?),
+                    self.experts_norm(&b.ffn_post_norm)?,
+                ),
+            },
+            lora: [const { None }; 7],
+        })
+    }
+
+    fn dense(&mut self, w: &Block<Weight>, b: &Block<View<u8>>) -> Result<SimpleDense, Error> {
+        let weights = "a dense layer has gate, up and down";
+        let [gate, up, down] = w.dense().expect(weights);
+        let [gate_rows, up_rows, down_rows] = b.dense().expect(weights);
+        Ok(SimpleDense {
             gate: self.plain(gate, gate_rows)?,
             up: self.plain(up, up_rows)?,
             down: self.output(down, down_rows, &b.ffn_post_norm)?,
-            lora: [const { None }; 7],
+        })
+    }
+
+    fn mixture(
+        &mut self,
+        experts: &Experts,
+        w: &Block<Weight>,
+        b: &Block<View<u8>>,
+    ) -> Result<SimpleExperts, Error> {
+        let router = both(&w.router, &b.router);
+        let shared = match experts.shared {
+            Some(shared) => Some(self.shared_expert(&shared, w, b)?),
+            None => None,
+        };
+        let weights = ExpertWeights {
+            router: self.plain(router.0, router.1)?,
+            gate: both(&w.gate_experts, &b.gate_experts),
+            up: both(&w.up_experts, &b.up_experts),
+            down: both(&w.down_experts, &b.down_experts),
+            shared,
+        };
+        self.experts.experts(experts, weights)
+    }
+
+    fn shared_expert(
+        &mut self,
+        shared: &SharedExpert,
+        w: &Block<Weight>,
+        b: &Block<View<u8>>,
+    ) -> Result<SimpleSharedExpert, Error> {
+        let [gate, up, down] = [
+            both(&w.gate_shared, &b.gate_shared),
+            both(&w.up_shared, &b.up_shared),
+            both(&w.down_shared, &b.down_shared),
+        ];
+        let down = if shared.gated {
+            let router = both(&w.shared_router, &b.shared_router);
+            let router = self.plain(router.0, router.1)?;
+            let down = self.plain(down.0, down.1)?;
+            self.experts.gated(down, router)?
+        } else {
+            SharedDown::Plain(self.added(down.0, down.1)?)
+        };
+        Ok(SimpleSharedExpert {
+            gate: self.plain(gate.0, gate.1)?,
+            up: self.plain(up.0, up.1)?,
+            down,
+        })
+    }
+
+    fn experts_norm(&mut self, norm: &Option<View<u8>>) -> Result<ExpertsNorm, Error> {
+        Ok(match norm {
+            Some(norm) => ExpertsNorm::Rms(self.normed()?, norm.cast()?),
+            None => ExpertsNorm::None,
+        })
+    }
+
+    /// Loads the kernel that norms a projection and adds it to the residual stream.
+    fn normed(&mut self) -> Result<Arc<Kernel<AddNormed>>, Error> {
+        self.normed.load(AddNormed {
+            overlap: false,
+            batch: 1,
         })
     }
 
@@ -244,6 +342,15 @@ impl GemvKernels<'_> {
         )
     }
 
+    fn added(&mut self, weight: &Weight, w: &View<u8>) -> Result<GemvMatrix<GemvAdd>, Error> {
+        matrix(
+            &mut self.added,
+            |format, team| GemvAdd { format, team },
+            weight,
+            w,
+        )
+    }
+
     fn output(
         &mut self,
         weight: &Weight,
@@ -252,18 +359,18 @@ impl GemvKernels<'_> {
     ) -> Result<OutputProjection, Error> {
         Ok(match norm {
             Some(norm) => {
-                let kernel = self.normed.load(AddNormed {
-                    overlap: false,
-                    batch: 1,
-                })?;
-                OutputProjection::Normed(self.plain(weight, w)?, kernel, norm.cast()?)
+                OutputProjection::Normed(self.plain(weight, w)?, self.normed()?, norm.cast()?)
             }
-            None => {
-                let added = |format, team| GemvAdd { format, team };
-                OutputProjection::Plain(matrix(&mut self.added, added, weight, w)?)
-            }
+            None => OutputProjection::Plain(self.added(weight, w)?),
         })
     }
+}
+
+/// Returns the description and the bytes of a weight that the layer's description requires.
+fn both<'a>(weight: &'a Option<Weight>, w: &'a Option<View<u8>>) -> (&'a Weight, &'a View<u8>) {
+    // The table of weights reads a weight if the description of the layer has it.
+    let weights = "the layer has the weights that its description requires";
+    (weight.as_ref().expect(weights), w.as_ref().expect(weights))
 }
 
 /// Returns a vector, if the layer has it.

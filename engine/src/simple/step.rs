@@ -12,30 +12,36 @@
 //! projection `W` with an adapter computes
 //! `W x + B (A x)` by two more GEMVs.
 //!
+//! A mixture of experts replaces the feed-forward of a layer, see
+//! [`experts`](crate::simple::experts).
+//!
 //! The token and its position are read from device memory, so every step makes the same launches.
 
 use warpwright_driver::Error;
-use warpwright_driver::launch::Host;
+use warpwright_driver::launch::{Host, Kernel};
 use warpwright_driver::memory::View;
 use warpwright_driver::stream::Queue;
 use warpwright_kernels::pipeline::advance::AdvanceArgs;
 use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
 use warpwright_kernels::simple::embed::EmbedArgs;
-use warpwright_kernels::simple::gemv::{GemvAddArgs, GemvArgs, GemvBiasArgs};
+use warpwright_kernels::simple::gemv::GemvBiasArgs;
 use warpwright_kernels::simple::rms_norm::RmsNormArgs;
 use warpwright_kernels::simple::rope::RopeArgs;
 use warpwright_kernels::simple::soft_cap::SoftCapArgs;
 use warpwright_kernels::simple::swiglu::SwiGluArgs;
-use warpwright_kernels::{AddNormedArgs, Gemv};
-use warpwright_model::Config;
-use warpwright_model::layer::{Attention, Dense, FeedForward, Mixer, NormPositions};
+use warpwright_kernels::{AddNormed, AddNormedArgs};
+use warpwright_model::layer::{Attention, Dense, Experts, FeedForward, Mixer, NormPositions};
+use warpwright_model::{Config, Layer};
 
 use crate::buffers::DecoderBuffers;
+use crate::simple::experts::{ExpertOutput, ExpertPass, SimpleExperts};
 use crate::simple::kernels::SimpleKernels;
+use crate::simple::matrix::GemvMatrix;
 use crate::simple::norm::NormedRows;
 use crate::simple::products::{
-    GemvMatrix, OutputProjection, QkvProjection, SimpleLayer, SimpleLora, SimpleWeights,
+    ExpertsNorm, OutputProjection, QkvProjection, SimpleDense, SimpleFeedForward, SimpleLayer,
+    SimpleLora, SimpleWeights,
 };
 use crate::step::StepKind;
 
@@ -68,14 +74,7 @@ impl SimpleStep<'_> {
             match &described.mixer {
                 Mixer::Attention(attention) => self.attention(queue, index, attention, layer)?,
             }
-            match &described.feed_forward {
-                FeedForward::Dense(dense) => {
-                    self.feed_forward(queue, index, described.norms, dense, layer)?;
-                }
-                FeedForward::Experts(_) => {
-                    unreachable!("experts are refused before weights are loaded")
-                }
-            }
+            self.feed_forward(queue, index, described, layer)?;
         }
 
         Ok(())
@@ -122,12 +121,11 @@ impl SimpleStep<'_> {
         &self,
         queue: &mut impl Queue,
         index: usize,
-        norms: NormPositions,
-        dense: &Dense,
+        described: &Layer,
         layer: &SimpleLayer,
     ) -> Result<(), Error> {
         let b = &self.buffers;
-        let x = match (norms, &layer.ffn_norm) {
+        let x = match (described.norms, &layer.ffn_norm) {
             (NormPositions::Before | NormPositions::BeforeAndAfter, Some(norm)) => {
                 self.norm(queue, norm)?;
                 &*b.normed
@@ -138,28 +136,85 @@ impl SimpleStep<'_> {
                 &*b.x
             }
         };
+        match (&described.feed_forward, &layer.feed_forward) {
+            (FeedForward::Dense(dense), SimpleFeedForward::Dense(matrices)) => {
+                self.dense(queue, index, dense, matrices, &layer.lora, x)
+            }
+            (FeedForward::Experts(experts), SimpleFeedForward::Experts(matrices, norm)) => {
+                self.experts(queue, index, experts, matrices, norm, x)
+            }
+            (FeedForward::Dense(_), SimpleFeedForward::Experts(..))
+            | (FeedForward::Experts(_), SimpleFeedForward::Dense(_)) => {
+                unreachable!("the weights were loaded from the same description")
+            }
+        }
+    }
+
+    fn dense(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        dense: &Dense,
+        matrices: &SimpleDense,
+        lora: &[Option<SimpleLora>; 7],
+        x: &View<f32>,
+    ) -> Result<(), Error> {
+        let b = &self.buffers;
+
+        // Layers of a model may differ in width.
+        let width = 0..dense.width as usize;
+        let [gate, up, inner] =
+            [&b.gate, &b.up, &b.inner].map(|buffer| buffer.view_range(width.clone()));
         for (matrix, lora, y) in [
-            (&layer.gate, &layer.lora[4], &b.gate),
-            (&layer.up, &layer.lora[5], &b.up),
+            (&matrices.gate, &lora[4], &gate),
+            (&matrices.up, &lora[5], &up),
         ] {
-            self.gemv(queue, matrix, x, y)?;
+            matrix.launch(queue, x, y)?;
             self.lora(queue, lora, x, y)?;
         }
 
         let args = SwiGluArgs::<Host> {
-            gate: &b.gate,
-            up: &b.up,
-            y: &b.inner,
+            gate: &gate,
+            up: &up,
+            y: &inner,
             n: dense.width,
         };
         queue.launch(&self.kernels.layers[index].swiglu, args)?;
-        self.output(queue, &layer.down, &layer.lora[6], &b.inner)
+        self.output(queue, &matrices.down, &lora[6], &inner)
+    }
+
+    fn experts(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        experts: &Experts,
+        matrices: &SimpleExperts,
+        norm: &ExpertsNorm,
+        x: &View<f32>,
+    ) -> Result<(), Error> {
+        let b = &self.buffers;
+        let buffers = self.products.experts.as_ref();
+        let buffers = buffers.expect("a model with experts has their buffers");
+        let pass = ExpertPass {
+            described: experts,
+            layer: matrices,
+            swiglu: &self.kernels.layers[index].swiglu,
+            buffers,
+            x,
+        };
+        match norm {
+            ExpertsNorm::None => pass.run(queue, ExpertOutput::Added(&b.x)),
+            ExpertsNorm::Rms(add_normed, gamma) => {
+                pass.run(queue, ExpertOutput::Stored(&buffers.sum))?;
+                self.add_normed(queue, add_normed, gamma, &buffers.sum)
+            }
+        }
     }
 
     fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &self.products.norm)?;
-        self.gemv(queue, &self.products.head, &b.normed, &b.logits)?;
+        self.products.head.launch(queue, &b.normed, &b.logits)?;
         let (Some(kernel), Some(cap)) = (&self.kernels.soft_cap, self.config.logit_cap) else {
             return Ok(());
         };
@@ -195,7 +250,7 @@ impl SimpleStep<'_> {
         let c = &self.config;
         match projection {
             QkvProjection::Plain(matrix) => {
-                self.gemv(queue, matrix, x, y)?;
+                matrix.launch(queue, x, y)?;
                 self.lora(queue, lora, x, y)
             }
             QkvProjection::Biased(GemvMatrix { kernel, w, rows, n }, bias) => {
@@ -216,7 +271,7 @@ impl SimpleStep<'_> {
                 // The output buffer of attention is free until attention runs, so it stores the
                 // values before the norm.
                 let raw = b.heads.view_range(0..y.len());
-                self.gemv(queue, matrix, x, &raw)?;
+                matrix.launch(queue, x, &raw)?;
                 self.lora(queue, lora, x, &raw)?;
                 let args = RmsNormArgs::<Host> {
                     x: &raw,
@@ -228,27 +283,6 @@ impl SimpleStep<'_> {
                 queue.launch(&self.kernels.head_norm, args)
             }
         }
-    }
-
-    /// Queues `y = W x`.
-    fn gemv(
-        &self,
-        queue: &mut impl Queue,
-        matrix: &GemvMatrix<Gemv>,
-        x: &View<f32>,
-        y: &View<f32>,
-    ) -> Result<(), Error> {
-        let GemvMatrix { kernel, w, rows, n } = matrix;
-        queue.launch(
-            kernel,
-            GemvArgs {
-                w,
-                x,
-                y,
-                rows: *rows,
-                n: *n,
-            },
-        )
     }
 
     /// Queues `y += B (A x)`, if the projection has an adapter.
@@ -264,26 +298,8 @@ impl SimpleStep<'_> {
         };
 
         let u = u.view_range(0..a.rows as usize);
-        queue.launch(
-            &a.kernel,
-            GemvArgs {
-                w: &a.w,
-                x,
-                y: &u,
-                rows: a.rows,
-                n: a.n,
-            },
-        )?;
-        queue.launch(
-            &b.kernel,
-            GemvAddArgs {
-                w: &b.w,
-                x: &u,
-                y,
-                rows: b.rows,
-                n: b.n,
-            },
-        )
+        a.launch(queue, x, &u)?;
+        b.launch(queue, &u, y)
     }
 
     /// Queues the addition of a projection to the residual stream.
@@ -295,48 +311,40 @@ impl SimpleStep<'_> {
         x: &View<f32>,
     ) -> Result<(), Error> {
         let b = &self.buffers;
-        let c = &self.config;
         match output {
-            OutputProjection::Plain(GemvMatrix { kernel, w, rows, n }) => {
-                queue.launch(
-                    kernel,
-                    GemvAddArgs {
-                        w,
-                        x,
-                        y: &b.x,
-                        rows: *rows,
-                        n: *n,
-                    },
-                )?;
+            OutputProjection::Plain(matrix) => {
+                matrix.launch(queue, x, &b.x)?;
                 self.lora(queue, lora, x, &b.x)
             }
-            OutputProjection::Normed(GemvMatrix { kernel, w, rows, n }, add_normed, gamma) => {
+            OutputProjection::Normed(matrix, add_normed, gamma) => {
                 // The normed residual stream was read by the earlier projections, so its buffer is
                 // free.
                 let y = &*b.normed;
-                queue.launch(
-                    kernel,
-                    GemvArgs {
-                        w,
-                        x,
-                        y,
-                        rows: *rows,
-                        n: *n,
-                    },
-                )?;
+                matrix.launch(queue, x, y)?;
                 self.lora(queue, lora, x, y)?;
-                let args = AddNormedArgs::<Host> {
-                    x: y,
-                    gamma,
-                    y: &b.x,
-                    n: c.hidden,
-                    epsilon: c.epsilon,
-                    blocks: 1,
-                    shared: 0,
-                };
-                queue.launch(add_normed, args)
+                self.add_normed(queue, add_normed, gamma, y)
             }
         }
+    }
+
+    /// Queues the addition of the RMSNorm of `x` to the residual stream.
+    fn add_normed(
+        &self,
+        queue: &mut impl Queue,
+        kernel: &Kernel<AddNormed>,
+        gamma: &View<f32>,
+        x: &View<f32>,
+    ) -> Result<(), Error> {
+        let args = AddNormedArgs::<Host> {
+            x,
+            gamma,
+            y: &self.buffers.x,
+            n: self.config.hidden,
+            epsilon: self.config.epsilon,
+            blocks: 1,
+            shared: 0,
+        };
+        queue.launch(kernel, args)
     }
 
     fn rope(

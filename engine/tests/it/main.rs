@@ -12,6 +12,7 @@ mod batch_lone;
 mod batch_rounding;
 mod changes;
 mod decode;
+mod experts;
 mod folder_families;
 mod grammar;
 mod info;

@@ -28,6 +28,7 @@ pub static ALL: LazyLock<Vec<&'static dyn Variant>> = LazyLock::new(|| {
         batch::variants::all(),
         matmul::variants::norms(),
         simple::variants::norms_and_caps(),
+        simple::variants::experts(),
         measure::variants::all(),
         train::variants::all(),
     ];

@@ -6,7 +6,8 @@
 //! and Gimelshein, 2018, arXiv:1805.02867). With scores in log2 units, a team keeps the running
 //! maximum `m`, the sum `s` of `2^(score - m)` and the weighted values. A new maximum rescales the
 //! old sums by `2^(m_old - m_new)`. At the end, the teams of a block are rescaled to their common
-//! maximum and added. [`AttentionCombine`] does the same for the blocks of a head.
+//! maximum and added. [`AttentionCombine`] does the same for the blocks of a head, and
+//! [`AttentionCombineSinks`] also adds the weight of the head's sink.
 
 use crate::harness::{Case, Variant};
 use crate::shared::attend::attend;
@@ -62,6 +63,22 @@ args! {
     }
 }
 
+args! {
+    /// Arguments of [`AttentionCombineSinks`].
+    pub struct AttentionCombineSinksArgs {
+        /// `[heads, splits, head_dim + 2]`: the partial results, see [`AttentionArgs`]
+        partials: In<f32>,
+        /// `[heads]`: the score of each head's sink
+        sinks: In<f32>,
+        /// `[heads, head_dim]`: the result
+        y: Out<f32>,
+        /// The number of query heads.
+        heads: u32,
+        /// The number of partial results per head.
+        splits: u32,
+    }
+}
+
 /// Kernel that computes the partial results, with one block per `queries` heads and range of
 /// positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +97,17 @@ pub struct Attention {
 /// Kernel that combines the partial results, with one block per head.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AttentionCombine {
+    /// The number of dimensions of a head, at most 1024.
+    pub head_dim: u32,
+}
+
+/// Kernel that combines the partial results of heads with an attention sink, with one block per
+/// head.
+///
+/// A sink is a learned score that takes part in the softmax but has no value (Xiao et al., 2023,
+/// arXiv:2309.17453; Agarwal et al., "gpt-oss", 2025, arXiv:2508.10925).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct AttentionCombineSinks {
     /// The number of dimensions of a head, at most 1024.
     pub head_dim: u32,
 }
@@ -449,33 +477,100 @@ impl KernelDef for AttentionCombine {
     }
 
     fn grid(&self, a: &AttentionCombineArgs<Shape>) -> Result<Grid, ShapeError> {
-        let &AttentionCombineArgs { heads, .. } = a;
-        let head_dim = self.head_dim;
-        self.range("the kernel's head_dim", head_dim, 1, 1024)?;
-        self.range("splits", a.splits, 1, MAX_SPLITS)?;
-        let part = [heads, a.splits, head_dim + 2];
-        self.length(
-            "partials",
-            a.partials,
-            "heads * splits * (head_dim + 2)",
-            &part,
-        )?;
-        check_lengths! { self, a:
-            y == heads * head_dim,
-        }
-        Ok(Grid {
-            shared: 4 * a.splits,
-            ..Grid::line(heads)
-        })
+        combine_grid(self, self.head_dim, [a.partials, a.y], a.heads, a.splits)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionCombineArgs<Dev<'k>>) {
+        let partials = Partials {
+            partials: a.partials,
+            splits: a.splits,
+            head_dim: self.head_dim,
+        };
+        partials.combine(k, None, |d, v| a.y.at(d).st(v));
+    }
+
+    fn reference(&self, a: AttentionCombineArgs<Cpu<'_>>) {
+        combine_exactly(self.head_dim, a.splits, a.partials, |_| None, a.y);
+    }
+}
+
+impl KernelDef for AttentionCombineSinks {
+    type Args<S: Side> = AttentionCombineSinksArgs<S>;
+
+    fn name(&self) -> String {
+        format!("attention_combine_sinks_{}", self.head_dim)
+    }
+
+    fn block(&self) -> u32 {
+        self.head_dim.next_multiple_of(32)
+    }
+
+    fn grid(&self, a: &AttentionCombineSinksArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &AttentionCombineSinksArgs { heads, .. } = a;
+        check_lengths! { self, a:
+            sinks == heads,
+        }
+        combine_grid(self, self.head_dim, [a.partials, a.y], heads, a.splits)
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: AttentionCombineSinksArgs<Dev<'k>>) {
+        let partials = Partials {
+            partials: a.partials,
+            splits: a.splits,
+            head_dim: self.head_dim,
+        };
+        let sink = a.sinks.at(k.ctaid()).ld() * LOG2_E;
+        partials.combine(k, Some(sink), |d, v| a.y.at(d).st(v));
+    }
+
+    fn reference(&self, a: AttentionCombineSinksArgs<Cpu<'_>>) {
+        let sink = |head: usize| Some(f64::from(a.sinks[head]) * std::f64::consts::LOG2_E);
+        combine_exactly(self.head_dim, a.splits, a.partials, sink, a.y);
+    }
+}
+
+/// Checks the lengths that both kernels share. Returns the grid.
+fn combine_grid(
+    kernel: &impl KernelDef,
+    head_dim: u32,
+    [partials, y]: [usize; 2],
+    heads: u32,
+    splits: u32,
+) -> Result<Grid, ShapeError> {
+    kernel.range("the kernel's head_dim", head_dim, 1, 1024)?;
+    kernel.range("splits", splits, 1, MAX_SPLITS)?;
+    let part = [heads, splits, head_dim + 2];
+    kernel.length(
+        "partials",
+        partials,
+        "heads * splits * (head_dim + 2)",
+        &part,
+    )?;
+    kernel.length("y", y, "heads * head_dim", &[heads, head_dim])?;
+    Ok(Grid {
+        shared: 4 * splits,
+        ..Grid::line(heads)
+    })
+}
+
+/// The partial results of all heads, in device memory.
+struct Partials<'k> {
+    partials: Ptr<'k, f32, ReadOnly>,
+    splits: U32<'k>,
+    head_dim: u32,
+}
+
+impl<'k> Partials<'k> {
+    /// Combines the partial results of the block's head, and calls `store` with the index and the
+    /// value of each result. `sink` is a further score in log2 units, which has a weight but no
+    /// value.
+    fn combine(&self, k: Builder<'k>, sink: Option<F32<'k>>, store: impl Fn(U32<'k>, F32<'k>)) {
         let head = k.ctaid();
         let tid = k.tid();
-        let threads = KernelDef::block(self);
+        let threads = self.head_dim.next_multiple_of(32);
         let row = |split: U32<'k>| {
-            a.partials
-                .row(head * a.splits + split, 4 * (self.head_dim + 2))
+            self.partials
+                .row(head * self.splits + split, 4 * (self.head_dim + 2))
         };
         let weights = k.dynamic_shared::<f32>("weights");
 
@@ -484,22 +579,26 @@ impl KernelDef for AttentionCombine {
             "maximum of the partial results",
         );
         let mut max = k.var(f32::NEG_INFINITY);
-        k.for_each(tid, a.splits, threads, |i| {
+        k.for_each(tid, self.splits, threads, |i| {
             max.max_with(row(i).at(self.head_dim + 1).ld())
         });
         let max = block_max(k, threads / 32, max.get());
+
+        // A sink far above all scores leaves them without weight, and one far below changes nothing.
+        let max = sink.map_or(max, |sink| max.max(sink));
 
         k.section(
             "simple/attention/combine_weights",
             "weights of the partial results and their sum; its barrier also publishes the weights",
         );
         let mut sum = k.var(0.0);
-        k.for_each(tid, a.splits, threads, |i| {
+        k.for_each(tid, self.splits, threads, |i| {
             let weight = (row(i).at(self.head_dim + 1).ld() - max).ex2();
             weights.at(i).st(weight);
             sum.fma(weight, row(i).at(self.head_dim).ld());
         });
         let sum = block_sum(k, threads / 32, sum.get());
+        let sum = sink.map_or(sum, |sink| sum + (sink - max).ex2());
 
         k.section(
             "simple/attention/combine_values",
@@ -507,36 +606,47 @@ impl KernelDef for AttentionCombine {
         );
         k.when(tid.lt(self.head_dim), || {
             let mut acc = k.var(0.0);
-            k.for_each(0, a.splits, PARTIALS_IN_FLIGHT, |first| {
+            k.for_each(0, self.splits, PARTIALS_IN_FLIGHT, |first| {
                 for i in (0..PARTIALS_IN_FLIGHT).map(|i| first + i) {
-                    let at = i.min(a.splits - 1);
-                    let weight = i.lt(a.splits).select(weights.at(at).ld(), 0.0);
+                    let at = i.min(self.splits - 1);
+                    let weight = i.lt(self.splits).select(weights.at(at).ld(), 0.0);
                     acc.fma(weight, row(at).at(tid).ld());
                 }
             });
-            a.y.at(head * self.head_dim + tid).st(acc.get() * sum.rcp());
+            store(head * self.head_dim + tid, acc.get() * sum.rcp());
         });
     }
+}
 
-    fn reference(&self, a: AttentionCombineArgs<Cpu<'_>>) {
-        let dim = self.head_dim as usize;
-        let parts = a.partials.chunks((dim + 2) * a.splits as usize);
-        for (y, parts) in a.y.chunks_mut(dim).zip(parts) {
-            let max = parts
-                .chunks(dim + 2)
-                .map(|part| part[dim + 1])
-                .fold(f32::NEG_INFINITY, f32::max);
-            let mut sums = vec![0.0; dim + 1];
-            for part in parts.chunks(dim + 2) {
-                let weight = (f64::from(part[dim + 1]) - f64::from(max)).exp2();
-                for (sum, &v) in sums.iter_mut().zip(part) {
-                    *sum += weight * f64::from(v);
-                }
+/// Combines the partial results in double precision. `sink` returns the further score of a head in
+/// log2 units, if it has one.
+fn combine_exactly(
+    head_dim: u32,
+    splits: u32,
+    partials: &[f32],
+    sink: impl Fn(usize) -> Option<f64>,
+    y: &mut [f32],
+) {
+    let dim = head_dim as usize;
+    let parts = partials.chunks((dim + 2) * splits as usize);
+    for (head, (y, parts)) in y.chunks_mut(dim).zip(parts).enumerate() {
+        let sink = sink(head);
+        let max = parts
+            .chunks(dim + 2)
+            .map(|part| f64::from(part[dim + 1]))
+            .chain(sink)
+            .fold(f64::NEG_INFINITY, f64::max);
+        let mut sums = vec![0.0; dim + 1];
+        sums[dim] = sink.map_or(0.0, |sink| (sink - max).exp2());
+        for part in parts.chunks(dim + 2) {
+            let weight = (f64::from(part[dim + 1]) - max).exp2();
+            for (sum, &v) in sums.iter_mut().zip(part) {
+                *sum += weight * f64::from(v);
             }
+        }
 
-            for (y, acc) in y.iter_mut().zip(&sums) {
-                *y = (acc / sums[dim]) as f32;
-            }
+        for (y, acc) in y.iter_mut().zip(&sums) {
+            *y = (acc / sums[dim]) as f32;
         }
     }
 }
@@ -653,45 +763,83 @@ impl AttentionCase {
 
 impl Variant for AttentionCombine {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let threads = KernelDef::block(self);
-        [(1, 1, 1), (3, 5, 2), (2, 9, 9), (1, threads + 3, threads)]
-            .map(|(heads, splits, busy)| self.case(seed, heads, splits, busy))
+        combine_shapes(KernelDef::block(self))
+            .map(|shape| combine_case(self.head_dim, seed, shape, &[]))
             .into()
     }
 }
 
-impl AttentionCombine {
-    /// Creates a case. Of the `splits` partial results of a head, the last ones are empty, and the
-    /// others differ widely.
-    fn case(&self, seed: u64, heads: u32, splits: u32, busy: u32) -> Case {
-        let mut random = Random(seed);
-        let dim = self.head_dim as usize;
-        let part = (0..heads * splits).flat_map(|i| {
-            if i % splits >= busy {
-                let mut idle = vec![0.0; dim + 2];
-                idle[dim + 1] = f32::NEG_INFINITY;
-                return idle;
-            }
+impl Variant for AttentionCombineSinks {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // Sinks among the scores, far below all of them, and above.
+        let sinks = [[2.0], [-100.0], [15.0], [0.0]];
+        combine_shapes(KernelDef::block(self))
+            .into_iter()
+            .zip(&sinks)
+            .map(|(shape, sinks)| combine_case(self.head_dim, seed, shape, sinks))
+            .collect()
+    }
+}
 
-            let sum = 10.0 * random.unit().abs() + 1.0;
-            let values = random
-                .units(dim)
-                .into_iter()
-                .map(|v| v * sum)
-                .collect::<Vec<_>>();
-            [values, vec![sum, 20.0 * random.unit()]].concat()
-        });
-        Case {
-            label: format!("heads={heads} splits={splits} busy={busy}"),
-            args: vec![
-                CpuArg::F32(part.collect()),
-                CpuArg::F32(vec![0.0; heads as usize * dim]),
-                CpuArg::scalar(heads),
-                CpuArg::scalar(splits),
-            ],
-            // The exponent of a weight, up to 40, is rounded to 2^-19, where the weight hardly
-            // counts. ex2, rcp and the roundings of the sums are a few ulp.
-            bound: 3e-6,
+/// The shape of a case: the heads, and of the splits of each head those with positions.
+struct CombineShape {
+    heads: u32,
+    splits: u32,
+    busy: u32,
+}
+
+/// Returns shapes of one and several splits, also more than a block has threads.
+fn combine_shapes(threads: u32) -> [CombineShape; 4] {
+    [(1, 1, 1), (3, 5, 2), (2, 9, 9), (1, threads + 3, threads)].map(|(heads, splits, busy)| {
+        CombineShape {
+            heads,
+            splits,
+            busy,
         }
+    })
+}
+
+/// Creates a case. Of the `splits` partial results of a head, the last ones are empty, and the
+/// others differ widely. The sinks are the buffer after the partial results, if there are any, and
+/// each head adds 1 to the previous one.
+fn combine_case(head_dim: u32, seed: u64, shape: CombineShape, sink: &[f32]) -> Case {
+    let mut random = Random(seed);
+    let dim = head_dim as usize;
+    let CombineShape {
+        heads,
+        splits,
+        busy,
+    } = shape;
+    let part = (0..heads * splits).flat_map(|i| {
+        if i % splits >= busy {
+            let mut idle = vec![0.0; dim + 2];
+            idle[dim + 1] = f32::NEG_INFINITY;
+            return idle;
+        }
+
+        let sum = 10.0 * random.unit().abs() + 1.0;
+        let values = random
+            .units(dim)
+            .into_iter()
+            .map(|v| v * sum)
+            .collect::<Vec<_>>();
+        [values, vec![sum, 20.0 * random.unit()]].concat()
+    });
+    let mut args = vec![CpuArg::F32(part.collect())];
+    args.extend(
+        sink.iter()
+            .map(|sink| CpuArg::F32((0..heads).map(|head| sink + head as f32).collect())),
+    );
+    args.extend([
+        CpuArg::F32(vec![0.0; heads as usize * dim]),
+        CpuArg::scalar(heads),
+        CpuArg::scalar(splits),
+    ]);
+    Case {
+        label: format!("heads={heads} splits={splits} busy={busy} sink={sink:?}"),
+        args,
+        // The exponent of a weight, up to 40, is rounded to 2^-19, where the weight hardly
+        // counts. ex2, rcp and the roundings of the sums are a few ulp.
+        bound: 3e-6,
     }
 }

@@ -10,7 +10,7 @@
 //! team is a block of warps, which keeps more loads in flight.
 //!
 //! Three kernels share the GEMV and differ in the epilogue: store, add a bias and store, or add to
-//! the output.
+//! the output. The GEMV of experts (`experts.rs`) differs in the address of its matrix.
 
 use crate::format::Format;
 use crate::format::lanes::fragment::{Bytes, Fragment, Group, LaneSplit};
@@ -23,7 +23,7 @@ use std::array::from_fn;
 /// The number of rows of a team.
 const ROWS: usize = 2;
 /// The number of warps of a block.
-const WARPS: u32 = 4;
+pub(crate) const WARPS: u32 = 4;
 
 /// The threads that compute two rows together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,8 +49,13 @@ impl Team {
         }
     }
 
+    /// Returns the number of blocks that compute `rows` rows.
+    pub(crate) fn blocks(self, rows: u32) -> u32 {
+        rows.div_ceil(ROWS as u32 * WARPS / self.warps())
+    }
+
     /// Returns the number of warps of a team.
-    fn warps(self) -> u32 {
+    pub(crate) fn warps(self) -> u32 {
         match self {
             Team::Warp => 1,
             Team::Block => WARPS,
@@ -58,7 +63,7 @@ impl Team {
     }
 
     /// Returns the suffix of a kernel's name.
-    fn suffix(self) -> &'static str {
+    pub(crate) fn suffix(self) -> &'static str {
         match self {
             Team::Warp => "",
             Team::Block => "_block",
@@ -280,21 +285,19 @@ fn contract(
     kernel.matrix("w", w, format, rows, n)?;
     kernel.length("x", x, "n", &[n])?;
     kernel.length("y", y, "rows", &[rows])?;
-    Ok(Grid::line(
-        rows.div_ceil(ROWS as u32 * WARPS / team.warps()),
-    ))
+    Ok(Grid::line(team.blocks(rows)))
 }
 
 /// A matrix in device memory.
-struct Matrix<'k> {
-    format: Format,
-    bytes: Bytes<'k>,
-    rows: U32<'k>,
-    n: U32<'k>,
+pub(crate) struct Matrix<'k> {
+    pub(crate) format: Format,
+    pub(crate) bytes: Bytes<'k>,
+    pub(crate) rows: U32<'k>,
+    pub(crate) n: U32<'k>,
 }
 
 /// Computes two rows per team, and calls `done` with the sum of each row in one thread.
-fn gemv<'k>(
+pub(crate) fn gemv<'k>(
     k: Builder<'k>,
     team: Team,
     w: Matrix<'k>,
@@ -481,7 +484,11 @@ fn dot<'k>(a: &[F32<'k>], b: &[F32<'k>]) -> F32<'k> {
 }
 
 /// Returns the sums of the rows in double precision, over the weights as the format defines them.
-fn exact<'a>(format: Format, w: &'a [u8], x: &'a [f32]) -> impl Iterator<Item = f64> + 'a {
+pub(crate) fn exact<'a>(
+    format: Format,
+    w: &'a [u8],
+    x: &'a [f32],
+) -> impl Iterator<Item = f64> + 'a {
     w.chunks_exact(format.row_bytes(x.len())).map(move |row| {
         format
             .dequantize(row)

@@ -3,7 +3,9 @@
 
 pub mod argmax;
 pub mod attention;
+pub mod choose_experts;
 pub mod embed;
+pub mod experts;
 pub mod gemv;
 pub mod layer_norm;
 pub mod log_likelihood;

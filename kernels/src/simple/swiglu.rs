@@ -1,6 +1,9 @@
 //! A gated linear unit (Shazeer, "GLU Variants Improve Transformer", 2020, arXiv:2002.05202): `y =
 //! f(gate) * up`. `f` is SiLU (SwiGLU) or GELU (GeGLU), see [`Activation`].
 //!
+//! [`ClampedSwiGlu`] is the variant of gpt-oss, which bounds its inputs (`modeling_gpt_oss.py` in
+//! transformers).
+//!
 //! For large `-g`, the power is infinite and its reciprocal is 0. The result is then 0, which is
 //! correct.
 
@@ -78,6 +81,120 @@ pub struct SwiGlu {
     pub threads: u32,
     /// The activation function `f`.
     pub activation: Activation,
+}
+
+args! {
+    /// Arguments of [`ClampedSwiGlu`].
+    pub struct ClampedSwiGluArgs {
+        /// `[n]`: the gate projection
+        gate: In<f32>,
+        /// `[n]`: the up projection
+        up: In<f32>,
+        /// `[n]`: the result
+        y: Out<f32>,
+        /// The number of elements.
+        n: u32,
+        /// The factor of the gate in the sigmoid.
+        alpha: f32,
+        /// The bound of both inputs: `gate <= limit` and `-limit <= up <= limit`.
+        limit: f32,
+    }
+}
+
+/// Kernel that computes `g * sigmoid(alpha * g) * (u + 1)` with the bounded inputs `g` and `u`, one
+/// element per thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClampedSwiGlu;
+
+/// The number of threads of a block of [`ClampedSwiGlu`].
+const CLAMPED_THREADS: u32 = 256;
+
+impl KernelDef for ClampedSwiGlu {
+    type Args<S: Side> = ClampedSwiGluArgs<S>;
+
+    fn name(&self) -> String {
+        "swiglu_clamped".to_owned()
+    }
+
+    fn block(&self) -> u32 {
+        CLAMPED_THREADS
+    }
+
+    fn grid(&self, a: &ClampedSwiGluArgs<Shape>) -> Result<Grid, ShapeError> {
+        let &ClampedSwiGluArgs { n, .. } = a;
+        check_lengths! { self, a:
+            gate == n,
+            up == n,
+            y == n,
+        }
+        Ok(Grid::line(n.div_ceil(CLAMPED_THREADS)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: ClampedSwiGluArgs<Dev<'k>>) {
+        let i = k.ctaid() * CLAMPED_THREADS + k.tid();
+        k.when(i.lt(a.n), || {
+            // A minimum would replace NaN by the bound. A selection keeps it, because NaN compares
+            // greater than nothing.
+            let below = |v: F32<'k>| v.gt(a.limit).select(a.limit, v);
+            let gate = below(a.gate.at(i).ld());
+            let up = below(a.up.at(i).ld());
+            let lowest = a.limit * -1.0;
+            let up = up.lt(lowest).select(lowest, up);
+            let power = (gate * a.alpha * -LOG2_E).ex2();
+            let sigmoid = (power + 1.0).rcp();
+            a.y.at(i).st(gate * sigmoid * (up + 1.0));
+        });
+    }
+
+    fn reference(&self, a: ClampedSwiGluArgs<Cpu<'_>>) {
+        let limit = f64::from(a.limit);
+        let alpha = f64::from(a.alpha);
+        for ((y, &gate), &up) in a.y.iter_mut().zip(a.gate).zip(a.up) {
+            // `clamp` keeps NaN.
+            let gate = f64::from(gate).clamp(f64::NEG_INFINITY, limit);
+            let up = f64::from(up).clamp(-limit, limit);
+            *y = (gate / (1.0 + (-alpha * gate).exp()) * (up + 1.0)) as f32;
+        }
+    }
+}
+
+impl Variant for ClampedSwiGlu {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // One element, a whole block, one more, and inputs far beyond the bounds. NaN must not be
+        // lost in either input.
+        let edge = CLAMPED_THREADS as usize;
+        let none: &[(usize, f32)] = &[];
+        [
+            (1, 1.0, none, none),
+            (edge, 10.0, none, none),
+            (edge + 1, 1e4, none, none),
+            (5, 10.0, &[(3, f32::NAN)], &[(1, f32::NAN)]),
+            (5, 10.0, &[(0, f32::INFINITY)], &[(4, f32::NEG_INFINITY)]),
+        ]
+        .map(|(n, size, gates, ups)| {
+            let mut random = Random(seed);
+            let mut gate: Vec<f32> = (0..n).map(|_| random.unit() * size).collect();
+            let mut up: Vec<f32> = (0..n).map(|_| random.unit() * size).collect();
+            for (values, special) in [(&mut gate, gates), (&mut up, ups)] {
+                for &(i, v) in special {
+                    values[i] = v;
+                }
+            }
+            Case {
+                label: format!("n={n} size={size} gates={gates:?} ups={ups:?}"),
+                args: vec![
+                    CpuArg::F32(gate),
+                    CpuArg::F32(up),
+                    CpuArg::F32(vec![0.0; n]),
+                    CpuArg::scalar(n as u32),
+                    CpuArg::scalar(1.702f32),
+                    CpuArg::scalar(7.0f32),
+                ],
+                bound: 1e-6,
+            }
+        })
+        .into()
+    }
 }
 
 impl KernelDef for SwiGlu {

@@ -1,15 +1,17 @@
 //! The shipped variants of the simple kernels.
 
 use super::argmax::{ArgmaxBlocks, ArgmaxFinal};
-use super::attention::{Attention, AttentionCombine};
+use super::attention::{Attention, AttentionCombine, AttentionCombineSinks};
+use super::choose_experts::{ChooseExperts, Weighting};
 use super::embed::{Embed, EmbeddingScale};
+use super::experts::{AddExpertBias, AddExperts, AddGated, CombineExperts, ExpertGemv};
 use super::gemv::{Gemv, GemvAdd, GemvBias, Team};
 use super::layer_norm::LayerNorm;
 use super::log_likelihood::LogLikelihood;
 use super::rms_norm::RmsNorm;
 use super::rope::{Pairing, Rope};
 use super::soft_cap::SoftCap;
-use super::swiglu::{Activation, SwiGlu};
+use super::swiglu::{Activation, ClampedSwiGlu, SwiGlu};
 use crate::format::Format;
 use crate::harness::sizes::{HEADS, heads};
 use crate::harness::variants::Variants;
@@ -103,5 +105,23 @@ pub(crate) fn norms_and_caps() -> Variants {
         format: Format::Q8_0,
         scale: EmbeddingScale::Factor(Constant::new(54.5)),
     }]);
+    list
+}
+
+/// Returns the kernels of a mixture of experts.
+pub(crate) fn experts() -> Variants {
+    let mut list = Variants::default();
+    list.add([Weighting::All, Weighting::Chosen].map(|weighting| ChooseExperts { weighting }));
+    list.add(
+        Format::ALL
+            .into_iter()
+            .flat_map(|format| [Team::Warp, Team::Block].map(|team| ExpertGemv { format, team })),
+    );
+    list.add([AddExpertBias]);
+    list.add([CombineExperts]);
+    list.add([AddExperts]);
+    list.add([AddGated]);
+    list.add([ClampedSwiGlu]);
+    list.add([AttentionCombineSinks { head_dim: 64 }]);
     list
 }

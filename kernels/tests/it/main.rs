@@ -5,6 +5,7 @@ mod comparison;
 mod composition;
 mod contracts;
 mod emulator;
+mod experts;
 mod flash;
 mod formats;
 mod machine;

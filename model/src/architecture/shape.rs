@@ -438,6 +438,29 @@ mod tests {
         );
     }
 
+    /// 30.5 billion parameters, of which a token uses 3.3 billion with the embedding and the head, as
+    /// the model's makers write.
+    #[test]
+    fn qwen3_30b_a3b_has_the_sizes_of_its_name() {
+        let outline = outline("qwen3-30b-a3b", "q4_k_m").unwrap();
+        let all = crate::info::format_totals(&outline);
+        let all: u64 = all.values().map(|total| total.numbers).sum();
+        assert_eq!(all, 30_532_122_624);
+        let used = crate::info::token_numbers(&outline);
+        assert_eq!(used, 3_353_032_704);
+
+        // A router in F32, and the down matrices of half of the layers in more bits.
+        let block = &outline.weights.blocks[4];
+        let router = block.router.as_ref().unwrap();
+        assert_eq!((router.format, &router.dims[..]), (F32, &[2048, 128][..]));
+        let down = |layer: usize| outline.weights.blocks[layer].down_experts.as_ref().unwrap();
+        assert_eq!(down(5).dims, [768, 2048, 128]);
+        assert_eq!([down(5).format, down(6).format], [Q6_K, Q4_K]);
+        assert_eq!(down(6).range.len(), 128 * 2048 * 768 / 256 * 144);
+        assert_eq!(block.gate_experts.as_ref().unwrap().format, Q4_K);
+        assert!(block.dense().is_none());
+    }
+
     #[test]
     fn half_of_the_layers_need_more_bits() {
         for (layers, first) in [
