@@ -23,6 +23,7 @@ mod operations;
 mod oracle;
 mod outliers;
 mod pipeline;
+mod pipeline_experts;
 mod prefill;
 mod prefix_cache;
 mod quantize;

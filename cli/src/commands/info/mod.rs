@@ -346,3 +346,27 @@ fn row(class: &TensorRole) -> [String; 4] {
         class.bytes.to_string(),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experts_are_described_with_what_a_token_uses() {
+        let experts = |layers, shared_feed_forward| ExpertFacts {
+            count: 128,
+            per_token: 8,
+            feed_forward: 768,
+            shared_feed_forward,
+            layers,
+        };
+        assert_eq!(
+            experts_text(&experts(48, None), 48),
+            "128 experts of feed-forward 768, 8 per token"
+        );
+        assert_eq!(
+            experts_text(&experts(47, Some(2048)), 48),
+            "128 experts of feed-forward 768, 8 per token, and a shared one of feed-forward 2048, in 47 of 48 layers"
+        );
+    }
+}

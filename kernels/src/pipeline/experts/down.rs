@@ -11,7 +11,7 @@ use crate::harness::{Case, Variant};
 use crate::pipeline::block_float::{self, BlockFloat};
 use crate::pipeline::contract::{self, ExpertSizes};
 use crate::pipeline::gemv::case;
-use crate::pipeline::gemv::expert_tiles::{ExpertSource, ExpertTiles};
+use crate::pipeline::gemv::expert_tiles::{ExpertSource, ExpertTiles, published, published_index};
 use crate::pipeline::gemv::layout::Segments;
 use crate::pipeline::gemv::plan::Plan;
 use crate::pipeline::gemv::stream::{Input, StreamArgs, WeightStream};
@@ -30,9 +30,9 @@ args! {
         x: In<u16>,
         /// `[chosen, width / 8]`: the block scales of the activations
         x_scale: In<f32>,
-        /// `[blocks, chosen]`: the indices of the chosen experts, which the same block of
-        /// [`ExpertGateUp`](super::gate_up::ExpertGateUp) has stored
-        experts: In<u32>,
+        /// `[blocks, chosen]`: the chosen experts, which the same block of
+        /// [`ExpertGateUp`](super::gate_up::ExpertGateUp) publishes. Each block resets its own.
+        experts: InOut<u32>,
         /// `[rows]`: the residual stream
         y: InOut<f32>,
         /// The number of experts.
@@ -122,7 +122,8 @@ impl KernelDef for ExpertDown {
             args: a.stream,
             tail: None,
             experts: Some(ExpertTiles {
-                source: ExpertSource::Published(a.experts.fresh()),
+                source: ExpertSource::Previous,
+                published: a.experts,
                 count: a.count,
                 chosen: a.chosen,
                 run: a.width / tile::of(self.format).columns,
@@ -147,8 +148,8 @@ impl KernelDef for ExpertDown {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         let x = block_float::decode(a.x, a.x_scale);
         let mut sums: Vec<f64> = a.y.iter().map(|&y| y.into()).collect();
-        for (&index, x) in a.experts.iter().zip(x.chunks(a.width as usize)) {
-            let tiles = experts_of(a.w, a.count, index);
+        for (&word, x) in a.experts.iter().zip(x.chunks(a.width as usize)) {
+            let tiles = experts_of(a.w, a.count, published_index(word));
             for (sum, term) in sums.iter_mut().zip(reference::exact(self.format, tiles, x)) {
                 *sum += term;
             }
@@ -156,6 +157,7 @@ impl KernelDef for ExpertDown {
         for (y, sum) in a.y.iter_mut().zip(sums) {
             *y = sum as f32;
         }
+        a.experts.fill(0);
     }
 }
 
@@ -178,7 +180,14 @@ impl Variant for ExpertDown {
                     .collect();
                 let (x, scales) = block_float::encode(&x);
                 let y = random.units(rows as usize);
-                let experts = shape.some_experts(&mut random);
+                // With a single block, the experts are not for this GEMV. It then waits for the end of
+                // the previous one.
+                let reader = if blocks == 1 { 3 } else { case::SEQUENCE };
+                let experts: Vec<u32> = shape
+                    .some_experts(&mut random)
+                    .into_iter()
+                    .map(|index| published(index, reader))
+                    .collect();
                 let args = vec![
                     CpuArg::U8(packed.tiles),
                     CpuArg::U16(x),

@@ -14,7 +14,7 @@ use crate::pipeline::contract::{self, ExpertSizes};
 use crate::pipeline::gemv::case;
 use crate::pipeline::gemv::choose_experts::{ChooseExperts, ExpertWeights};
 use crate::pipeline::gemv::epilogue::{Results, Store};
-use crate::pipeline::gemv::expert_tiles::{ExpertSource, ExpertTiles, shared_weights};
+use crate::pipeline::gemv::expert_tiles::{ExpertSource, ExpertTiles, published, shared_weights};
 use crate::pipeline::gemv::layout::Segments;
 use crate::pipeline::gemv::plan::Plan;
 use crate::pipeline::gemv::stream::{Input, StreamArgs, WeightStream};
@@ -40,8 +40,9 @@ args! {
         y: Out<u16>,
         /// `[chosen, width / 8]`: the block scales of the results
         y_scale: Out<f32>,
-        /// `[blocks, chosen]`: the indices of the chosen experts, once for each block
-        experts: Out<u32>,
+        /// `[blocks, chosen]`: the chosen experts, which each block publishes for the same block of
+        /// [`ExpertDown`](super::down::ExpertDown)
+        experts: InOut<u32>,
         /// The number of experts.
         count: u32,
         /// The number of chosen experts.
@@ -154,10 +155,8 @@ impl KernelDef for ExpertGateUp {
             args: a.stream,
             tail: None,
             experts: Some(ExpertTiles {
-                source: ExpertSource::Router {
-                    choice,
-                    chosen: a.experts,
-                },
+                source: ExpertSource::Router(choice),
+                published: a.experts,
                 count: a.count,
                 chosen: a.chosen,
                 run: row_blocks * (a.n / tile::of(self.format).columns),
@@ -201,7 +200,7 @@ impl KernelDef for ExpertGateUp {
             .choose_on_cpu(a.logits, a.chosen as usize, a.scale);
         for block in a.experts.chunks_mut(a.chosen as usize) {
             for (to, (index, _)) in block.iter_mut().zip(&chosen) {
-                *to = *index;
+                *to = published(*index, a.stream.sequence + 1);
             }
         }
 

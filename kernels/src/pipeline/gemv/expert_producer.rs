@@ -4,8 +4,10 @@
 //! fills the whole ring without a throttle, because memory is idle at that time: each lane computes
 //! the address of one stage and loads it. Later, the lanes take turns in the order of the stages.
 
-use super::expert_tiles::shared_weights;
-use super::expert_tiles::{ExpertSource, ExpertTiles, shared_indices};
+use super::expert_tiles::{
+    ExpertSource, ExpertTiles, is_for, published_index, published_word, shared_indices,
+    shared_weights,
+};
 use super::layout::SCRATCH;
 use super::plan::Timestamp;
 use super::ring::Ring;
@@ -41,7 +43,7 @@ impl<'k> WeightStream<'k> {
         let [share] = shares else {
             unreachable!("experts have one segment")
         };
-        self.find_experts(ring, experts);
+        let index = self.find_experts(ring, experts);
 
         // The lanes read each other's indices, and the consumers read the weights. Each stage's
         // full barrier publishes them, because its arrival follows this barrier.
@@ -88,26 +90,41 @@ impl<'k> WeightStream<'k> {
         k.warp_barrier();
         let first = lane.eq(0);
 
-        // The earlier GEMV has published its number before: this warp has waited for that, or for
-        // its end.
+        // Sequence numbers must be published in order. The previous GEMV has published its number:
+        // it has ended, or it has done so before it published the experts.
         k.when(first, || {
             self.args
                 .progress
                 .at(k.ctaid())
                 .st_release(self.args.sequence)
         });
+        k.warp_barrier();
+        let word = match &experts.source {
+            ExpertSource::Router(_) => published_word(index, self.args.sequence + 1),
+            ExpertSource::Previous => k.val(0),
+        };
+        k.when(lane.lt(experts.chosen), || {
+            self.own_word(experts).st_release(word)
+        });
         self.timestamp(first, Timestamp::Drained);
     }
 
+    /// Returns the address of the lane's word in the block's row of published experts.
+    fn own_word(&self, experts: &ExpertTiles<'k>) -> Ptr<'k, u32, ReadWrite> {
+        let k = self.k;
+        experts
+            .published
+            .at(k.ctaid().mad(experts.chosen, k.lane()))
+    }
+
     /// Stores the indices of the chosen experts in shared memory, and their weights if this kernel
-    /// computes them.
-    fn find_experts(&self, ring: &Ring<'k>, experts: &ExpertTiles<'k>) {
+    /// computes them. Returns the index of the lane's expert.
+    fn find_experts(&self, ring: &Ring<'k>, experts: &ExpertTiles<'k>) -> U32<'k> {
         let k = self.k;
         let lane = k.lane();
         let inside = lane.lt(experts.chosen);
-        let own = k.ctaid().mad(experts.chosen, lane);
         match &experts.source {
-            ExpertSource::Router { choice, chosen } => {
+            ExpertSource::Router(choice) => {
                 k.section(
                     "pipeline/experts/wait",
                     "producer warp: the logits are results of an earlier kernel",
@@ -115,52 +132,53 @@ impl<'k> WeightStream<'k> {
                 k.grid_wait();
                 let (index, weight) = choice.run(k);
                 k.when(inside, || {
-                    chosen.at(own).st(index);
                     shared_indices(ring.base).at(lane).st(index);
                     shared_weights(ring.base.at(SCRATCH)).at(lane).st(weight);
                 });
+                index
             }
-            ExpertSource::Published(chosen) => {
-                self.wait_for_choice();
-                k.when(inside, || {
-                    // Every index is bounded before it becomes an address.
-                    let index = chosen.at(own).ld().min(experts.count - 1);
-                    shared_indices(ring.base).at(lane).st(index);
-                });
+            ExpertSource::Previous => {
+                // Every index is bounded before it becomes an address.
+                let index = self.wait_for_choice(experts).min(experts.count - 1);
+                k.when(inside, || shared_indices(ring.base).at(lane).st(index));
+                index
             }
         }
     }
 
-    /// Waits until the previous GEMV has chosen the experts. It publishes them with its last load,
-    /// while it still multiplies.
+    /// Waits until the previous GEMV has published the chosen experts, which it does after its last
+    /// load, while it still multiplies. Returns the index of the lane's expert.
     ///
     /// The number of polls is bounded. After the last poll, the warp waits for the end of the
     /// previous GEMV.
-    fn wait_for_choice(&self) {
+    fn wait_for_choice(&self, experts: &ExpertTiles<'k>) -> U32<'k> {
         let k = self.k;
         k.section(
             "pipeline/experts/wait_for_choice",
             "producer warp: wait until the previous GEMV has published its experts",
         );
-        let before = self.args.sequence - 1;
-        let progress = self.args.progress.at(k.ctaid());
-        let mut published = k.var(0);
-        k.when(k.lane().eq(0), || {
-            let mut poll = (k.var(MAX_POLLS), &mut published);
+        let inside = k.lane().lt(experts.chosen);
+        let at = self.own_word(experts);
+        let reader = self.args.sequence;
+        let mut state = (k.var(0), k.var(0), k.var(MAX_POLLS));
+        k.when(inside, || {
             k.repeat_with(
-                &mut poll,
-                |(left, published)| left.get().eq(0) | published.get().ne(0),
-                |(left, published)| {
-                    let found = progress.ld_acquire().eq(before);
-                    published.set(found.select(1, 0));
+                &mut state,
+                |(_, found, left)| found.get().ne(0) | left.get().eq(0),
+                |(word, found, left)| {
+                    word.set(at.ld_acquire());
+                    found.set(is_for(word.get(), reader).select(1, 0));
                     *left -= 1;
                 },
             );
         });
-
-        // The shuffle is a barrier of the warp's values, and the barrier one of its memory.
-        k.warp_barrier();
-        k.when(published.get().broadcast().eq(0), || k.grid_wait());
+        let (mut word, found, _) = state;
+        let missing = inside & found.get().eq(0);
+        k.when(missing.any(), || {
+            k.grid_wait();
+            k.when(inside, || word.set(at.ld_acquire()));
+        });
+        word.get() & published_index(u32::MAX)
     }
 
     /// Returns the copies that fill a stage with `len` tiles of the share, from `first` on. Each

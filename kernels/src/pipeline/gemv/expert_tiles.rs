@@ -5,7 +5,7 @@
 //! the columns (down). Only the producer warp knows the experts. The other warps see the tiles of
 //! one matrix in their ring.
 
-use super::choose_experts::ChooseExperts;
+use super::choose_experts::{ChooseExperts, MAX_CHOSEN, MAX_EXPERTS};
 use super::layout::SCRATCH;
 use ptx_gen::*;
 
@@ -20,19 +20,43 @@ pub(crate) struct ExpertTiles<'k> {
     pub(crate) run: U32<'k>,
     /// The number of runs of an expert.
     pub(crate) runs: U32<'k>,
+    /// `[blocks, chosen]`: the chosen experts that each block publishes for the same block of the
+    /// next GEMV, see [`published`].
+    pub(crate) published: Ptr<'k, u32, ReadWrite>,
+}
+
+/// The number of bits of an expert's index in a published word.
+const INDEX_BITS: u32 = MAX_EXPERTS.ilog2();
+const _: () = assert!(1 << INDEX_BITS == MAX_EXPERTS);
+
+/// Returns the word that publishes the index of an expert: the index in the low bits, and the
+/// sequence number of the GEMV that reads it. A reader resets the word to 0, so that it never finds
+/// the word of an earlier token.
+pub(crate) const fn published(index: u32, reader: u32) -> u32 {
+    reader << INDEX_BITS | index
+}
+
+/// Returns the word that publishes an index, on the device.
+pub(super) fn published_word<'k>(index: U32<'k>, reader: U32<'k>) -> U32<'k> {
+    (reader << INDEX_BITS) | index
+}
+
+/// Returns true if the word is published for this reader.
+pub(super) fn is_for<'k>(word: U32<'k>, reader: U32<'k>) -> Pred<'k> {
+    ((word ^ (reader << INDEX_BITS)) >> INDEX_BITS).eq(0)
+}
+
+/// Returns the index in a published word.
+pub(crate) const fn published_index(word: u32) -> u32 {
+    word & (MAX_EXPERTS - 1)
 }
 
 /// The origin of the chosen experts' indices.
 pub(crate) enum ExpertSource<'k> {
-    /// Each block chooses the experts itself and publishes them for the same block of the next
-    /// GEMV.
-    Router {
-        choice: ChooseExperts<'k>,
-        /// `[blocks, chosen]`: the indices.
-        chosen: Ptr<'k, u32, WriteOnly>,
-    },
-    /// The same block of the previous GEMV has published them.
-    Published(Ptr<'k, u32, Fresh>),
+    /// Each block chooses the experts itself and publishes them.
+    Router(ChooseExperts<'k>),
+    /// The same block of the previous GEMV publishes them.
+    Previous,
 }
 
 /// The indices of the chosen experts in the shared memory of a block, which starts at `base`.
@@ -42,9 +66,7 @@ pub(super) fn shared_indices<'k>(base: Ptr<'k, u8, Shared>) -> Ptr<'k, u32, Shar
 
 /// The weights of the chosen experts, in the epilogue's scratch space of a block.
 pub(crate) fn shared_weights<'k>(scratch: Ptr<'k, u8, Shared>) -> Ptr<'k, f32, Shared> {
-    scratch
-        .at(4 * super::choose_experts::MAX_CHOSEN)
-        .cast::<f32>()
+    scratch.at(4 * MAX_CHOSEN).cast::<f32>()
 }
 
 /// The position of a tile: a chosen expert, its run, and the tile in the run.
