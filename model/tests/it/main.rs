@@ -2,6 +2,7 @@
 
 mod chat;
 mod config;
+mod divisions;
 mod folder;
 mod folder_families;
 mod four_bit;
