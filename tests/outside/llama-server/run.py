@@ -20,6 +20,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected.tsv"
 HEADER = "test\toutcome\treason\n"
+# The outcome of tests that depend on other programs of the machine.
+ANY = "any"
 
 
 def read(path):
@@ -84,6 +86,8 @@ def main():
         print(f"{file}: {passed} of {len(found)} pass", flush=True)
         for name, (outcome, error) in found.items():
             before, reason = expected.get(name, ("not listed", ""))
+            if before == ANY:
+                continue
             if before != outcome:
                 changed += 1
                 print(f"  {name}: expected {before}, found {outcome}: {error}", flush=True)
