@@ -52,7 +52,7 @@ def statuses(report):
         if not scenario:
             continue
         recorder = scenario["recorder"]
-        for interaction in recorder["interactions"].values():
+        for interaction in recorder.get("interactions", {}).values():
             response = interaction.get("response")
             found[recorder["label"]][response["status_code"] if response else "no response"] += 1
     return found
