@@ -99,6 +99,9 @@ fn cargo(package: &str, arguments: &[&str]) -> Command {
     cargo
 }
 
+/// The bundled model.
+const MODEL: &str = "assets/rustdoc-7m-Q4_K_M.gguf";
+
 /// The scripts that use the server through SDKs and a browser, and their packages.
 const CLIENTS: &str = "server/tests/clients/run.py";
 const CLIENT_PACKAGES: &str = "server/tests/clients/requirements.txt";
@@ -114,18 +117,89 @@ pub(crate) fn check_clients() -> Result<()> {
             return Ok(());
         }
     };
+    let program = build_program()?;
+    run_script(Command::new(python).arg(CLIENTS).arg(program).arg(MODEL))
+}
+
+/// The script that sends requests made from `/openapi.json`, and its package.
+const OPENAPI: &str = "server/tests/clients/openapi.py";
+const OPENAPI_PACKAGES: &str = "server/tests/clients/openapi.txt";
+
+/// Returns true if schemathesis is here or can be installed.
+pub(crate) fn has_schemathesis() -> bool {
+    report_error(OPENAPI, install_schemathesis()).is_some()
+}
+
+/// Sends requests made from the server's description to the server.
+pub(crate) fn check_openapi() -> Result<()> {
+    let python = install_schemathesis()?;
+    let program = build_program()?;
+    run_script(Command::new(python).arg(OPENAPI).arg(program).arg(MODEL))
+}
+
+fn install_schemathesis() -> Result<PathBuf> {
+    install_packages("openapi", &["--requirement", OPENAPI_PACKAGES])
+}
+
+/// The folder of the scripts that run llama.cpp's server tests.
+const LLAMA_SERVER: &str = "tests/outside/llama-server";
+
+/// Returns true if llama.cpp's server tests, their packages and their model are here or can be
+/// downloaded.
+pub(crate) fn has_llama_server_tests() -> bool {
+    report_error(LLAMA_SERVER, fetch_llama_server_tests()).is_some()
+}
+
+/// Runs llama.cpp's server tests, and compares the outcomes with the expected ones.
+pub(crate) fn run_llama_server_tests() -> Result<()> {
+    let python = fetch_llama_server_tests()?;
+    let program = build_program()?;
+    let fetched = llama_server_folder();
+    run_script(
+        Command::new(python)
+            .arg(format!("{LLAMA_SERVER}/run.py"))
+            .arg(program)
+            .arg(fetched.join("llama.cpp/tools/server/tests"))
+            .arg(fetched.join("models")),
+    )
+}
+
+/// Gets the tests and their model, and returns the Python that has their packages.
+fn fetch_llama_server_tests() -> Result<PathBuf> {
+    let packages = format!("{LLAMA_SERVER}/requirements.txt");
+    let python = install_packages("llama-server-python", &["--requirement", &packages])?;
+    let mut fetch = Command::new(&python);
+    fetch
+        .arg(format!("{LLAMA_SERVER}/fetch.py"))
+        .arg(llama_server_folder());
+    quietly(&mut fetch)?;
+    Ok(python)
+}
+
+fn llama_server_folder() -> PathBuf {
+    paths::target().join("outside/llama-server")
+}
+
+/// Returns the value, or reports why the programs in `name` cannot run here.
+fn report_error<T>(name: &str, result: Result<T>) -> Option<T> {
+    result
+        .inspect_err(|error| println!("not run: {name}: {error:#}"))
+        .ok()
+}
+
+/// Builds the program `warpwright` and returns its path.
+fn build_program() -> Result<PathBuf> {
     // Cargo merges the features of all packages in a build. Building the whole workspace reuses what
     // the step "tests" compiled. Building this package alone would compile most dependencies again.
     let mut build = crate::cargo::command();
     quietly(build.args(["test", "--locked", "--workspace", "--no-run"]))?;
-    let program = paths::target().join(format!("debug/warpwright{}", std::env::consts::EXE_SUFFIX));
-    let mut run = Command::new(python);
-    run.arg(CLIENTS)
-        .arg(program)
-        .arg("assets/rustdoc-7m-Q4_K_M.gguf")
-        .current_dir(paths::root());
-    let status = run.status()?;
-    ensure!(status.success(), "{run:?} ended with {status}");
+    Ok(paths::target().join(format!("debug/warpwright{}", std::env::consts::EXE_SUFFIX)))
+}
+
+/// Runs a script from the root of the repository.
+fn run_script(script: &mut Command) -> Result<()> {
+    let status = script.current_dir(paths::root()).status()?;
+    ensure!(status.success(), "{script:?} ended with {status}");
     Ok(())
 }
 

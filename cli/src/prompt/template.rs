@@ -158,6 +158,13 @@ impl ConfiguredTemplate {
             ))
         };
         let mut template = found.ok_or_else(none)?;
+        // Any text is a template, for example a file of another kind that was named by mistake.
+        if !template.mentions("messages") {
+            return Err(Failure::Input(format!(
+                "{}: the chat template does not use `messages`, so the model would not see the conversation; {INSTEAD}",
+                path.display()
+            )));
+        }
         template.set_date(args.date.unwrap_or_else(chat::today));
         let variables = args.chat_template_kwargs.clone().unwrap_or_default().0;
         let template = ConfiguredTemplate {

@@ -220,7 +220,7 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
             "the chat template fails in line 2: syntax error: expected a name to assign to, found `%}`",
         ),
         (
-            "{{ raise_exception('no') }}",
+            "{{ raise_exception('no') }}{# messages #}",
             "the chat template refuses the conversation in line 1: no",
         ),
         (
@@ -228,8 +228,12 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
             "the chat template fails in line 3: undefined value: a list has no item 7",
         ),
         (
-            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{# messages #}",
             "the chat template fails in line 1: the template takes too many steps or too much memory",
+        ),
+        (
+            "{\"samples\": []}",
+            "the chat template does not use `messages`, so the model would not see the conversation",
         ),
     ];
     for (text, problem) in cases {

@@ -74,6 +74,13 @@ impl OpenedModel {
             .model
             .chat_template_from(path, text)
             .map_err(|error| error.to_string())?;
+        // Any text is a template, for example a file of another kind that was named by mistake.
+        if !template.mentions("messages") {
+            self.warnings.push(format!(
+                "{}: the chat template does not use `messages`, so every conversation has the same prompt",
+                path.display()
+            ));
+        }
         let template = Arc::new(template);
         self.template = Some(Arc::clone(&template));
         self.tool_template = Some(template);

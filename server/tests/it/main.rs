@@ -16,4 +16,14 @@ mod openai_http;
 mod reply;
 mod restart;
 mod scheduler;
+mod simple_kernels;
 mod speculation;
+
+#[allow(dead_code)] // The tests of models use the rest.
+#[path = "../../../tests/support/folders.rs"]
+mod folders;
+#[path = "../../../tests/support/splitmix.rs"]
+mod splitmix;
+#[allow(dead_code)] // The tests of models use the rest.
+#[path = "../../../tests/support/write.rs"]
+mod write;

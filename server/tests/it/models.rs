@@ -157,8 +157,15 @@ async fn a_model_is_loaded_when_a_request_names_it() {
 
     let error = find(&models, "a").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
-    assert_eq!(error.message, "Loading model a: 0 %");
-    // The loader has begun soon after.
+    // The thread of the loader may have begun by then, or begins soon after.
+    assert!(
+        matches!(
+            &*error.message,
+            "Loading model a: 0 %" | "Loading model a: 42 %"
+        ),
+        "{}",
+        error.message
+    );
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(10)).await;
         let error = find(&models, "a").await.unwrap_err();

@@ -71,6 +71,19 @@ async fn special_tokens_are_added_and_parsed_on_request() {
     let mixed = tokens(json!({"content": [5, "a", 6]})).await;
     assert_eq!((mixed[0], mixed.last()), (5, Some(&6)));
     assert_eq!(tokens(json!({})).await, Vec::<u64>::new());
+
+    // Fields of vLLM would otherwise be an empty list, too.
+    let messages = json!([{"role": "user", "content": "a"}]);
+    for (body, field) in [
+        (json!({"prompt": "a b"}), "`prompt`"),
+        (json!({"messages": messages}), "`messages`"),
+    ] {
+        let message = refused(&app, "/tokenize", body).await;
+        assert!(
+            message.starts_with(&format!("{field} is not supported: use ")),
+            "{message}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -396,7 +409,10 @@ async fn vectors_have_llama_cpps_shape() {
         json!({"content": "a", "embd_normalize": -1}),
     )
     .await;
-    assert!(message.contains("`embd_normalize`"), "{message}");
+    assert_eq!(
+        message,
+        "`embd_normalize` is -1: only 2, the Euclidean norm, is supported"
+    );
     refused(&app, "/embedding", json!({})).await;
     refused(&app, "/embedding", json!({"content": [[]]})).await;
 }

@@ -566,6 +566,41 @@ fn the_documentation_has_every_endpoint_and_resolves_its_references() {
     assert!(count > 20);
 }
 
+#[tokio::test]
+async fn the_examples_of_the_documentation_are_accepted() {
+    let app = replying("Hello");
+    let docs = get(&app, "/openapi.json").await.json();
+    let mut accepted = 0;
+    for (path, methods) in docs["paths"].as_object().expect("an object") {
+        let body = &methods["post"]["requestBody"];
+        if body.is_null() {
+            continue;
+        }
+        let example = &body["content"]["application/json"]["example"];
+        assert!(example.is_object(), "{path} has no example");
+        let answer = post(&app, path, example).await;
+        // The server has no folder of adapters.
+        let wanted = if path.contains("lora") { 403 } else { 200 };
+        assert_eq!(answer.status, wanted, "{path}: {}", answer.body);
+        accepted += 1;
+    }
+    assert!(accepted >= 14, "{accepted}");
+}
+
+#[test]
+fn the_documentation_has_the_ranges_of_fields() {
+    let docs =
+        serde_json::to_value(warpwright_server::protocol::openai::surface().docs).expect("JSON");
+    let schemas = &docs["components"]["schemas"];
+    let fields = &schemas["SamplingRequest"]["properties"];
+    assert_eq!(fields["top_p"]["maximum"], 1.0, "{}", fields["top_p"]);
+    assert_eq!(fields["top_k"]["minimum"], -1.0, "{}", fields["top_k"]);
+    let chat = &schemas["ChatRequest"]["properties"];
+    assert_eq!(chat["messages"]["type"], "array", "{}", chat["messages"]);
+    assert_eq!(chat["messages"]["minItems"], 1);
+    assert_eq!(chat["n"]["minimum"], 1.0);
+}
+
 #[test]
 fn translated_gbnf_accepts_the_same_texts() {
     use warpwright_model::GrammarText;

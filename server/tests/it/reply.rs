@@ -36,6 +36,21 @@ fn served_as(engine: Box<dyn Engine>, path: &str) -> Arc<ServedModel> {
     Arc::new(opened.serve("small".to_owned(), scheduler))
 }
 
+#[test]
+fn a_template_that_shows_no_messages_is_a_warning() {
+    let mut opened = OpenedModel::open(&asset()).expect("the small model opens");
+    let before = opened.warnings.len();
+    let path = Path::new("schema.json");
+    for (text, more) in [("{{ messages[0].content }}", 0), ("{\"type\": 1}", 1)] {
+        opened.set_template(path, text).expect("it is a template");
+        assert_eq!(opened.warnings.len(), before + more, "{text}");
+    }
+    assert_eq!(
+        opened.warnings[before],
+        "schema.json: the chat template does not use `messages`, so every conversation has the same prompt"
+    );
+}
+
 fn message(role: &str, content: &str) -> ChatMessage {
     ChatMessage {
         role: role.to_owned(),

@@ -41,7 +41,7 @@ pub(super) enum CiAction {
     },
 }
 
-pub(super) const STEPS: [CiStep; 25] = [
+pub(super) const STEPS: [CiStep; 27] = [
     CiStep {
         name: "format",
         tier: Tier::Normal,
@@ -181,6 +181,28 @@ pub(super) const STEPS: [CiStep; 25] = [
         checks: "SDKs and a browser use the server, on the emulator",
         work: CiAction::Function(outside::check_clients),
         fix: "cargo xtask ci clients",
+    },
+    CiStep {
+        name: "openapi",
+        tier: Tier::Full,
+        minutes: "2",
+        checks: "responses of the server are as /openapi.json describes them",
+        work: CiAction::IfAvailable {
+            probe: outside::has_schemathesis,
+            function: outside::check_openapi,
+        },
+        fix: "cargo xtask ci openapi",
+    },
+    CiStep {
+        name: "llama-server tests",
+        tier: Tier::Full,
+        minutes: "40",
+        checks: "the outcomes of llama.cpp's server tests against our server are the expected ones",
+        work: CiAction::IfAvailable {
+            probe: outside::has_llama_server_tests,
+            function: outside::run_llama_server_tests,
+        },
+        fix: "cargo xtask ci 'llama-server tests'",
     },
     CiStep {
         name: "tool calls",

@@ -134,9 +134,16 @@ fn check_adapters(args: &Args, entries: &[ModelEntry], kind: SourceKind) -> Resu
 /// Returns the line about a loaded model.
 pub(super) fn serving(model: &ServedModel) -> String {
     let limits = model.scheduler.limits();
+    let capacity = match limits.sequences {
+        1 => format!("one sequence with {} positions", limits.ctx),
+        several => format!(
+            "up to {several} sequences with {} positions each",
+            limits.ctx
+        ),
+    };
     format!(
-        "serving {}: up to {} sequences with {} positions each, by {}",
-        model.name, limits.sequences, limits.ctx, model.description.engine
+        "serving {}: {capacity}, by {}",
+        model.name, model.description.engine
     )
 }
 

@@ -26,7 +26,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
     path = "/v1/messages",
     request_body(content = MessagesRequest, example = json!({"max_tokens": 64, "messages": [{"role": "user", "content": "What is a slice?"}]})),
     responses(
-        (status = 200, description = "A message, or its events", body = MessageObject),
+        (status = 200, description = "A message, or its events", content(
+            (MessageObject = "application/json"),
+            (serde_json::Value = "text/event-stream"),
+        )),
         (status = "default", description = "An error", body = ErrorObject),
     ),
 )]

@@ -29,7 +29,10 @@ use crate::reply::{self, Replies, ReplyPrompt};
     path = "/v1/responses",
     request_body(content = ResponsesRequest, example = json!({"input": "What is a slice?", "max_output_tokens": 64})),
     responses(
-        (status = 200, description = "A response, or its events", body = ResponseObject),
+        (status = 200, description = "A response, or its events", content(
+            (ResponseObject = "application/json"),
+            (serde_json::Value = "text/event-stream"),
+        )),
         (status = "default", description = "An error", body = ErrorBody),
     ),
 )]

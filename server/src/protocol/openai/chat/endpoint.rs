@@ -34,7 +34,7 @@ use crate::reply::{self, ReplyPrompt};
     responses(
         (status = 200, description = "The reply, or server-sent events", content(
             (ChatCompletion = "application/json"),
-            (String = "text/event-stream"),
+            (serde_json::Value = "text/event-stream"),
         )),
         (status = "4XX", description = "The request is wrong", body = ErrorBody),
         (status = "5XX", description = "The server has failed", body = ErrorBody),

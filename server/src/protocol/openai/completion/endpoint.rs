@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_millis(50);
     responses(
         (status = 200, description = "The texts, or server-sent events", content(
             (Completion = "application/json"),
-            (String = "text/event-stream"),
+            (serde_json::Value = "text/event-stream"),
         )),
         (status = "4XX", description = "The request is wrong", body = ErrorBody),
         (status = "5XX", description = "The server has failed", body = ErrorBody),
