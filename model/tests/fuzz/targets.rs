@@ -9,8 +9,10 @@ use warpwright_model::chat::{
     CallStream, ChatTemplate, Conversation, ReplyEnd, ReplyPart, Tools, today,
 };
 
+#[allow(clippy::duplicate_mod, reason = "the fuzzers have no other copy")]
 #[path = "../it/templates/hostile.rs"]
 mod hostile;
+#[allow(clippy::duplicate_mod, reason = "the fuzzers have no other copy")]
 #[path = "../it/templates/round_trip.rs"]
 mod round_trip;
 

@@ -70,8 +70,10 @@ impl ServerProcess {
             "--ctx",
             "512",
         ]);
-        // A short queue is full from time to time, and a fixed seed makes sampled texts repeat.
-        command.args(["--queue", "24", "--seed", "7", "--timeout", "10"]);
+        // A short queue is full from time to time, and a fixed seed makes sampled texts repeat. A
+        // shorter timeout than the usual one would end complete requests on a machine that is busy
+        // for a minute, because their bytes are read too late.
+        command.args(["--queue", "24", "--seed", "7", "--timeout", "60"]);
         command.args(["--chat-template", "chatml", "--alias", "soak"]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command
