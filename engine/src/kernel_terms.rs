@@ -3,10 +3,10 @@
 //! The crate of models does not depend on the crate of kernels, so each has its own types. A number
 //! format has the same type number in both, which is ggml's.
 
-use warpwright_kernels::pipeline::lora;
+use warpwright_kernels::pipeline::{ExpertWeights, lora};
 use warpwright_kernels::{Activation, Constant, EmbeddingScale, Format, Pairing, RowOrder};
 use warpwright_model::adapter::names::MAX_RANK;
-use warpwright_model::layer::Attention;
+use warpwright_model::layer::{Attention, ExpertWeighting};
 use warpwright_model::{EmbeddingScaling, GateActivation, RopePairing, WeightFormat};
 
 /// Returns the kernels' format of weights.
@@ -31,11 +31,21 @@ pub(crate) fn rotary_row_order(attention: &Attention) -> RowOrder {
     }
 }
 
-/// Returns the kernels' activation function.
+/// Returns the kernels' activation function. The clamped SwiGLU has its own kernel, and the callers of
+/// this function refuse it or handle it before.
 pub(crate) fn kernel_activation(activation: GateActivation) -> Activation {
     match activation {
         GateActivation::Silu => Activation::Silu,
         GateActivation::GeluTanh => Activation::GeluTanh,
+        GateActivation::ClampedSwiglu => unreachable!("only the simple kernels compute it"),
+    }
+}
+
+/// Returns the kernels' weights of chosen experts.
+pub(crate) fn kernel_expert_weights(weighting: ExpertWeighting) -> ExpertWeights {
+    match weighting {
+        ExpertWeighting::Softmax => ExpertWeights::Softmax,
+        ExpertWeighting::SoftmaxOfChosen => ExpertWeights::SoftmaxOfChosen,
     }
 }
 

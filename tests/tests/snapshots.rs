@@ -41,7 +41,8 @@ const SNAPSHOTS: &str = "snapshots";
 
 /// The folders of the kernel families: the start of a kernel's name, and the folder. The longest
 /// start that fits decides.
-const FOLDERS: [(&str, &str); 46] = [
+const FOLDERS: [(&str, &str); 50] = [
+    ("add_bias", "simple"),
     ("add_expert_bias", "simple"),
     ("add_experts", "simple"),
     ("add_gated", "simple"),
@@ -61,7 +62,10 @@ const FOLDERS: [(&str, &str); 46] = [
     ("embed", "simple"),
     ("embed_rows", "pipeline"),
     ("embed_tiled", "pipeline"),
+    ("expert_down", "pipeline"),
+    ("expert_gate_up", "pipeline"),
     ("expert_gemv", "simple"),
+    ("expert_logits", "pipeline"),
     ("gate_tokens", "batch"),
     ("gate_up", "pipeline"),
     ("gather_rows", "batch"),

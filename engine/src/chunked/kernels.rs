@@ -400,9 +400,8 @@ pub(crate) fn check(device: &Device, c: &Config) -> Result<TensorCores, String> 
 
 /// Returns the reason why there are no kernels for the sizes of a layer.
 fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), String> {
-    let PipelineLayer {
-        attention, dense, ..
-    } = layer;
+    let dense = layer.dense().map_err(|reason| reason.to_string())?;
+    let attention = &layer.attention;
 
     // Each of these sizes is the row length of one matmul, which reads panels of 64 columns, and
     // the number of rows of another, which computes 128 rows per job.

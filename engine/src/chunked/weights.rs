@@ -128,13 +128,14 @@ impl Bounds<'_> {
         block: &Block<Weight>,
         tiles: &PackedBlock<View<u8>>,
     ) -> Result<LayerRows, Error> {
+        let described =
+            PipelineLayer::new(layer).expect("the pipeline has packed the weights of the layer");
+        let dense = described.dense().expect("chunks refuse experts");
         let PipelineLayer {
-            norms,
-            attention,
-            dense,
-        } = PipelineLayer::new(layer).expect("the pipeline has packed the weights of the layer");
-        let [gate, _, down] = block.dense().expect("the pipeline refuses experts");
-        let [gate_up_tiles, down_tiles] = tiles.dense().expect("the pipeline refuses experts");
+            norms, attention, ..
+        } = described;
+        let [gate, _, down] = block.dense().expect("chunks refuse experts");
+        let [gate_up_tiles, down_tiles] = [&tiles.gate_up, &tiles.down];
         let (gate_up, lengths) = self.rows(
             kernel_format(gate.format),
             RowOrder::GATE_UP,

@@ -64,7 +64,8 @@ impl crate::pipeline::pass::PipelinePass<'_> {
     /// Returns the kernels of a step that attends to this many positions.
     fn list(&self, attended: u32) -> Vec<KernelNode> {
         let product = |product: GemvKind, index| {
-            let bytes = self.tiles(product, index).len() as u64;
+            let tiles = self.tiles(product, index).len() as u64;
+            let bytes = self.layer(index).read_bytes(product, tiles);
             KernelNode {
                 role: product.name(),
                 kernel: self.pipeline.resolved.kernel(product, index),

@@ -7,14 +7,15 @@ use ptx_gen::KernelDef;
 use warpwright_driver::launch::Kernel;
 use warpwright_driver::{Context, Error};
 use warpwright_kernels::pipeline::{
-    EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention,
-    PlaceDrafts, Project, SplitPrompt,
+    EmbedRows, EmbedTiled, ExpertDown, ExpertGateUp, ExpertLogits, GateUp, HeadNorm, Layout,
+    LmHead, LoraProduct, PipelinedAttention, PlaceDrafts, Project, SplitPrompt,
 };
 use warpwright_kernels::{AddNormed, Advance};
 
 use super::adapter::{GemvLoader, LoadedGemv, LoraKernels};
 use super::cache::{CacheLoaded, CacheLoader, LoadedQkv, QkvLoader};
-use super::resolved::{ResolvedEmbed, ResolvedGemv, ResolvedStep};
+use super::resolved::{ResolvedEmbed, ResolvedFeedForward, ResolvedGemv, ResolvedStep};
+use crate::distinct::SharedKernels;
 use crate::signed;
 
 /// The compiled kernels of a step.
@@ -60,8 +61,23 @@ pub(super) struct LayerKernels {
     pub(super) head_norm: Option<CacheLoaded<HeadNorm>>,
     pub(super) attention: CacheLoaded<PipelinedAttention>,
     pub(super) o: GemvWithLora<LoadedGemv<Project>>,
-    pub(super) gate_up: GemvWithLora<LoadedGemv<GateUp>>,
-    pub(super) down: GemvWithLora<LoadedGemv<Project>>,
+    pub(super) feed_forward: FeedForwardKernels,
+}
+
+/// The compiled kernels of a feed-forward network.
+pub(super) enum FeedForwardKernels {
+    Dense {
+        gate_up: GemvWithLora<LoadedGemv<GateUp>>,
+        down: GemvWithLora<LoadedGemv<Project>>,
+    },
+    Experts(ExpertKernels),
+}
+
+/// The compiled kernels of a mixture of experts.
+pub(super) struct ExpertKernels {
+    pub(super) logits: Arc<Kernel<ExpertLogits>>,
+    pub(super) gate_up: GemvWithLora<Arc<Kernel<ExpertGateUp>>>,
+    pub(super) down: GemvWithLora<Arc<Kernel<ExpertDown>>>,
 }
 
 /// A [`ResolvedGemv`] whose kernel is compiled.
@@ -77,6 +93,11 @@ impl Pipeline {
         let mut qkv = QkvLoader::new(context, step.cache);
         let mut project = GemvLoader::new(context);
         let mut gate_up = GemvLoader::new(context);
+        let mut experts = ExpertLoader {
+            logits: SharedKernels::new(context),
+            gate_up: SharedKernels::new(context),
+            down: SharedKernels::new(context),
+        };
         let mut head_norm = CacheLoader::new(context, step.cache);
         let mut attention = CacheLoader::new(context, step.cache);
         let layers = step.layers.iter().map(|layer| {
@@ -91,8 +112,20 @@ impl Pipeline {
                     .transpose()?,
                 attention: attention.load(layer.attention)?,
                 o: GemvWithLora::load(&mut project, &layer.o)?,
-                gate_up: GemvWithLora::load(&mut gate_up, &layer.gate_up)?,
-                down: GemvWithLora::load(&mut project, &layer.down)?,
+                feed_forward: match &layer.feed_forward {
+                    ResolvedFeedForward::Dense {
+                        gate_up: first,
+                        down,
+                    } => FeedForwardKernels::Dense {
+                        gate_up: GemvWithLora::load(&mut gate_up, first)?,
+                        down: GemvWithLora::load(&mut project, down)?,
+                    },
+                    ResolvedFeedForward::Experts {
+                        logits,
+                        gate_up,
+                        down,
+                    } => FeedForwardKernels::Experts(experts.load(*logits, gate_up, down)?),
+                },
             })
         });
         let layers = layers.collect::<Result<_, Error>>()?;
@@ -117,6 +150,34 @@ impl Pipeline {
             },
             advance: signed::load(context, Advance)?,
             resolved: step,
+        })
+    }
+}
+
+/// The kernels of mixtures of experts that were loaded so far.
+struct ExpertLoader<'c> {
+    logits: SharedKernels<'c, ExpertLogits>,
+    gate_up: SharedKernels<'c, ExpertGateUp>,
+    down: SharedKernels<'c, ExpertDown>,
+}
+
+impl ExpertLoader<'_> {
+    fn load(
+        &mut self,
+        logits: ExpertLogits,
+        gate_up: &ResolvedGemv<ExpertGateUp>,
+        down: &ResolvedGemv<ExpertDown>,
+    ) -> Result<ExpertKernels, Error> {
+        Ok(ExpertKernels {
+            logits: self.logits.load(logits)?,
+            gate_up: GemvWithLora {
+                kernel: self.gate_up.load(gate_up.kernel)?,
+                layout: gate_up.layout,
+            },
+            down: GemvWithLora {
+                kernel: self.down.load(down.kernel)?,
+                layout: down.layout,
+            },
         })
     }
 }

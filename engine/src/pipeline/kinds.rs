@@ -4,9 +4,11 @@
 
 use warpwright_model::Layer;
 use warpwright_model::layer::{
-    Attention, Dense, FeedForward, HeadNorms, Mixer, NormKind, NormPositions,
+    Attention, Dense, Experts, FeedForward, GateActivation, HeadNorms, Mixer, NormKind,
+    NormPositions,
 };
 
+use super::gemv_kind::GemvKind;
 use super::unsupported::Unsupported;
 
 /// The description of a layer whose kinds the pipeline has kernels for.
@@ -17,7 +19,25 @@ use super::unsupported::Unsupported;
 pub(crate) struct PipelineLayer {
     pub(crate) norms: PipelineNorms,
     pub(crate) attention: Attention,
-    pub(crate) dense: Dense,
+    pub(crate) feed_forward: PipelineFeedForward,
+}
+
+/// The kinds of feed-forward networks that the pipeline has kernels for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum PipelineFeedForward {
+    Dense(Dense),
+    /// A mixture of experts without a shared one.
+    Experts(Experts),
+}
+
+impl PipelineFeedForward {
+    /// Returns the number of inputs of the down projection: of all chosen experts together.
+    pub(crate) fn inner_len(&self) -> u32 {
+        match self {
+            PipelineFeedForward::Dense(dense) => dense.width,
+            PipelineFeedForward::Experts(experts) => experts.chosen * experts.width,
+        }
+    }
 }
 
 /// The positions of RMSNorms around the mixer and the feed-forward that the pipeline has kernels for.
@@ -30,14 +50,46 @@ pub(crate) enum PipelineNorms {
 }
 
 impl PipelineLayer {
+    /// Returns the bytes that a GEMV reads of its tiles. Of experts, it reads the chosen ones.
+    pub(crate) fn read_bytes(&self, product: GemvKind, tiles: u64) -> u64 {
+        match (product, &self.feed_forward) {
+            (GemvKind::GateUp | GemvKind::Down, PipelineFeedForward::Experts(experts)) => {
+                tiles / u64::from(experts.count) * u64::from(experts.chosen)
+            }
+            _ => tiles,
+        }
+    }
+
+    /// Returns the dense feed-forward, or the reason why kernels without experts do not support the
+    /// layer.
+    pub(crate) fn dense(&self) -> Result<Dense, Unsupported> {
+        match self.feed_forward {
+            PipelineFeedForward::Dense(dense) => Ok(dense),
+            PipelineFeedForward::Experts(_) => Err(Unsupported::Experts),
+        }
+    }
+
     /// Returns the description of a layer, or the reason why the pipeline has no kernels for it.
     pub(crate) fn new(layer: &Layer) -> Result<PipelineLayer, Unsupported> {
         let attention = match &layer.mixer {
             Mixer::Attention(attention) => *attention,
         };
-        let dense = match &layer.feed_forward {
-            FeedForward::Dense(dense) => *dense,
-            FeedForward::Experts(_) => return Err(Unsupported::Experts),
+        if attention.sinks {
+            return Err(Unsupported::Sinks);
+        }
+        if attention.output_bias {
+            return Err(Unsupported::OutputBias);
+        }
+        match layer.feed_forward.activation() {
+            GateActivation::Silu | GateActivation::GeluTanh => {}
+            GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
+        }
+        let feed_forward = match &layer.feed_forward {
+            FeedForward::Dense(dense) => PipelineFeedForward::Dense(*dense),
+            FeedForward::Experts(experts) if experts.shared.is_some() => {
+                return Err(Unsupported::SharedExpert);
+            }
+            FeedForward::Experts(experts) => PipelineFeedForward::Experts(*experts),
         };
         match layer.norm {
             NormKind::Rms => {}
@@ -45,6 +97,9 @@ impl PipelineLayer {
         }
         let norms = match layer.norms {
             NormPositions::Before => PipelineNorms::Before,
+            NormPositions::BeforeAndAfter if layer.feed_forward.experts().is_some() => {
+                return Err(Unsupported::NormedExperts);
+            }
             NormPositions::BeforeAndAfter => PipelineNorms::BeforeAndAfter,
             NormPositions::After => return Err(Unsupported::OutputNorms),
             NormPositions::Shared => return Err(Unsupported::ParallelBlock),
@@ -60,7 +115,7 @@ impl PipelineLayer {
         Ok(PipelineLayer {
             norms,
             attention,
-            dense,
+            feed_forward,
         })
     }
 }

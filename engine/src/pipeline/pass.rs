@@ -10,18 +10,19 @@ use warpwright_driver::launch::{Elem, Host};
 use warpwright_driver::memory::{Buffer, Pinned, View, f16};
 use warpwright_driver::stream::Queue;
 use warpwright_kernels::pipeline::{
-    EmbedTokenArgs, GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs,
-    LoraANormedArgs, PipelinedAttentionArgs, Project, ProjectArgs, QkvArgs, QkvOutput, StreamArgs,
+    EmbedTokenArgs, ExpertDownArgs, ExpertGateUpArgs, ExpertLogits, ExpertLogitsArgs, GateUp,
+    GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs, LoraANormedArgs,
+    PipelinedAttentionArgs, Project, ProjectArgs, QkvArgs, QkvOutput, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
-use warpwright_model::layer::{Attention, Dense};
+use warpwright_model::layer::{Attention, Dense, Experts};
 
 use super::adapter::{DeviceLora, LoadedAdapter, LoadedGemv, LoraKernels, LoraViews};
 use super::cache::PageTable;
 use super::gemv_kind::GemvKind;
-use super::kernels::{EmbedKernel, GemvWithLora, Pipeline};
-use super::kinds::{PipelineLayer, PipelineNorms};
-use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, PipelineWorkspace};
+use super::kernels::{EmbedKernel, ExpertKernels, FeedForwardKernels, GemvWithLora, Pipeline};
+use super::kinds::{PipelineFeedForward, PipelineLayer, PipelineNorms};
+use super::workspace::{BatchVectors, BlockFloatViews, ExpertBuffers, NODES, PipelineWorkspace};
 use crate::weights::packed::Packed;
 
 /// The kernels of the pipeline with everything that they read and write.
@@ -76,7 +77,7 @@ impl<'a> PipelinePass<'a> {
             let layer = self.layer(index);
             self.attention_part(queue, index, &layer.attention)?;
             self.add_normed(queue, block.attn_post_norm.as_ref())?;
-            self.dense_part(queue, index, &layer.dense)?;
+            self.feed_forward(queue, index, layer)?;
             self.add_normed(queue, block.ffn_post_norm.as_ref())?;
         }
 
@@ -98,15 +99,20 @@ impl<'a> PipelinePass<'a> {
     }
 
     /// Queues the feed-forward of a layer, up to its down projection.
-    fn dense_part(&self, queue: &mut impl Queue, index: usize, dense: &Dense) -> Result<(), Error> {
+    fn feed_forward(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        layer: &PipelineLayer,
+    ) -> Result<(), Error> {
         let block = &self.weights.blocks[index];
-        let [gate_up, down] = block.dense().expect("the pipeline refuses experts");
-        self.gate_up(queue, index, dense, gate_up)?;
-        self.down(queue, index, dense, down)
+        self.expert_logits(queue, index)?;
+        self.gate_up(queue, index, layer, &block.gate_up)?;
+        self.down(queue, index, layer, &block.down)
     }
 
     /// Returns the description of a layer.
-    pub(super) fn layer(&self, index: usize) -> &'a PipelineLayer {
+    pub(crate) fn layer(&self, index: usize) -> &'a PipelineLayer {
         &self.pipeline.resolved.layers[index].described
     }
 
@@ -153,8 +159,8 @@ impl<'a> PipelinePass<'a> {
         match product {
             GemvKind::Qkv => &block.qkv,
             GemvKind::O => &block.o,
-            GemvKind::GateUp => block.dense().expect("the pipeline refuses experts")[0],
-            GemvKind::Down => block.dense().expect("the pipeline refuses experts")[1],
+            GemvKind::GateUp => &block.gate_up,
+            GemvKind::Down => &block.down,
             GemvKind::Head => &self.weights.head,
         }
     }
@@ -328,31 +334,158 @@ impl<'a> PipelinePass<'a> {
         attention: &Attention,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
-        let x = &self.workspace.heads;
+        let x = self.workspace.heads.all();
         let product = ProjectProduct {
             kernel: &self.pipeline.layers[index].o,
             node: NODES * index + 2,
-            lora: self.lora(queue, GemvKind::O, index, x)?,
+            lora: self.lora(queue, GemvKind::O, index, &x)?,
             n: attention.q_len(),
         };
-        self.project(queue, self.layer(index).norms, product, tiles, x)
+        self.project(queue, self.layer(index).norms, product, tiles, &x)
     }
 
+    /// Queues the down projection of a layer, or those of its chosen experts.
     pub(super) fn down(
         &self,
         queue: &mut impl Queue,
         index: usize,
-        dense: &Dense,
+        layer: &PipelineLayer,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
-        let x = &self.workspace.inner;
-        let product = ProjectProduct {
-            kernel: &self.pipeline.layers[index].down,
-            node: NODES * index + 4,
-            lora: self.lora(queue, GemvKind::Down, index, x)?,
-            n: dense.width,
+        match self.feed_forward_kernels(index, layer) {
+            LayerFeedForward::Dense { dense, down, .. } => {
+                let batch = self.pipeline.resolved.batch;
+                let x = self.workspace.inner.first(batch * dense.width);
+                let product = ProjectProduct {
+                    kernel: down,
+                    node: NODES * index + 4,
+                    lora: self.lora(queue, GemvKind::Down, index, &x)?,
+                    n: dense.width,
+                };
+                self.project(queue, layer.norms, product, tiles, &x)
+            }
+            LayerFeedForward::Experts {
+                experts,
+                kernels,
+                buffers,
+            } => self.expert_down(queue, index, (experts, kernels, buffers), tiles),
+        }
+    }
+
+    /// Returns the kernels of a layer's feed-forward, with the sizes that they need.
+    fn feed_forward_kernels<'l>(
+        &self,
+        index: usize,
+        layer: &'l PipelineLayer,
+    ) -> LayerFeedForward<'a, 'l> {
+        let kernels = &self.pipeline.layers[index].feed_forward;
+        match (&layer.feed_forward, kernels, &self.workspace.experts) {
+            (PipelineFeedForward::Dense(dense), FeedForwardKernels::Dense { gate_up, down }, _) => {
+                LayerFeedForward::Dense {
+                    dense,
+                    gate_up,
+                    down,
+                }
+            }
+            (
+                PipelineFeedForward::Experts(experts),
+                FeedForwardKernels::Experts(kernels),
+                Some(buffers),
+            ) => LayerFeedForward::Experts {
+                experts,
+                kernels,
+                buffers,
+            },
+            _ => unreachable!("the kernels and the workspace follow from the layer"),
+        }
+    }
+
+    /// Queues the logits of a layer's router, if the layer has experts.
+    fn expert_logits(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+        let block = &self.weights.blocks[index];
+        let layer = self.layer(index);
+        let LayerFeedForward::Experts {
+            experts,
+            kernels,
+            buffers,
+        } = self.feed_forward_kernels(index, layer)
+        else {
+            return Ok(());
         };
-        self.project(queue, self.layer(index).norms, product, tiles, x)
+
+        let step = &self.pipeline.resolved;
+        let router = block
+            .router
+            .as_ref()
+            .expect("a layer with experts has a router");
+        let args = ExpertLogitsArgs::<Host> {
+            w: &router.cast()?,
+            x: &self.vectors.x,
+            gamma: &block.ffn_norm.cast()?,
+            logits: &buffers.logits.view_range(0..experts.count as usize),
+            count: experts.count,
+            n: step.config.hidden,
+            epsilon: step.config.epsilon,
+            blocks: step.sms.max(experts.count),
+            shared: step.attention.memory - ExpertLogits::SHARED,
+        };
+        queue.launch(&kernels.logits, args)
+    }
+
+    fn expert_gate_up(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        (experts, kernels, buffers): (&Experts, &ExpertKernels, &ExpertBuffers),
+        tiles: &View<u8>,
+    ) -> Result<(), Error> {
+        let step = &self.pipeline.resolved;
+        let GemvWithLora { kernel, layout } = &kernels.gate_up;
+        let views = self.stream_views(layout, NODES * index + 3);
+        let inner = self.workspace.inner.first(experts.chosen * experts.width);
+        let args = ExpertGateUpArgs::<Host> {
+            w: tiles,
+            x: &self.vectors.x,
+            gamma: &self.weights.blocks[index].ffn_norm.cast()?,
+            logits: &buffers.logits.view_range(0..experts.count as usize),
+            y: &inner.values,
+            y_scale: &inner.scales,
+            experts: &buffers.chosen(layout, experts),
+            count: experts.count,
+            chosen: experts.chosen,
+            width: experts.width,
+            n: step.config.hidden,
+            epsilon: step.config.epsilon,
+            scale: experts.weight_scale,
+            stream: self.stream_args(layout, &views),
+        };
+        queue.launch(kernel, args)
+    }
+
+    fn expert_down(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        (experts, kernels, buffers): (&Experts, &ExpertKernels, &ExpertBuffers),
+        tiles: &View<u8>,
+    ) -> Result<(), Error> {
+        let step = &self.pipeline.resolved;
+        let GemvWithLora { kernel, layout } = &kernels.down;
+        let views = self.stream_views(layout, NODES * index + 4);
+        let inner = self.workspace.inner.first(experts.chosen * experts.width);
+        let args = ExpertDownArgs::<Host> {
+            w: tiles,
+            x: &inner.values,
+            x_scale: &inner.scales,
+            experts: &buffers.chosen(layout, experts),
+            y: &self.vectors.x,
+            count: experts.count,
+            chosen: experts.chosen,
+            rows: step.config.hidden,
+            width: experts.width,
+            stream: self.stream_args(layout, &views),
+        };
+        queue.launch(kernel, args)
     }
 
     /// Queues the norm of the previous projection and its addition to the residual stream, in
@@ -386,7 +519,7 @@ impl<'a> PipelinePass<'a> {
         norms: PipelineNorms,
         product: ProjectProduct<'_>,
         tiles: &View<u8>,
-        x: &BlockFloatBuffer,
+        x: &BlockFloatViews,
     ) -> Result<(), Error> {
         let v = &self.vectors;
         let step = &self.pipeline.resolved;
@@ -414,27 +547,49 @@ impl<'a> PipelinePass<'a> {
         Ok(())
     }
 
+    /// Queues the first half of a layer's feed-forward. With experts, it chooses them from the
+    /// router's logits.
     pub(super) fn gate_up(
         &self,
         queue: &mut impl Queue,
         index: usize,
+        layer: &PipelineLayer,
+        tiles: &View<u8>,
+    ) -> Result<(), Error> {
+        match self.feed_forward_kernels(index, layer) {
+            LayerFeedForward::Dense { dense, gate_up, .. } => {
+                self.dense_gate_up(queue, index, dense, gate_up, tiles)
+            }
+            LayerFeedForward::Experts {
+                experts,
+                kernels,
+                buffers,
+            } => self.expert_gate_up(queue, index, (experts, kernels, buffers), tiles),
+        }
+    }
+
+    fn dense_gate_up(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
         dense: &Dense,
+        GemvWithLora { kernel, layout }: &GemvWithLora<LoadedGemv<GateUp>>,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
         let v = &self.vectors;
         let step = &self.pipeline.resolved;
-        let GemvWithLora { kernel, layout } = &self.pipeline.layers[index].gate_up;
         let gamma = &self.weights.blocks[index].ffn_norm;
         let lora = self.lora_normed(queue, GemvKind::GateUp, index, gamma)?;
         let views = self.stream_views(layout, NODES * index + 3);
+        let inner = self.workspace.inner.first(step.batch * dense.width);
         for tokens in self.sub_batches(kernel.plan().batch) {
             let lora = lora.as_ref().map(|lora| lora.sub_batch(&tokens));
             let args = GateUpArgs::<Host> {
                 w: tiles,
                 x: &tokens.rows(&v.x),
                 gamma: &gamma.cast()?,
-                y: &tokens.rows(&self.workspace.inner.values),
-                y_scale: &tokens.rows(&self.workspace.inner.scales),
+                y: &tokens.rows(&inner.values),
+                y_scale: &tokens.rows(&inner.scales),
                 rows: dense.width,
                 n: step.config.hidden,
                 epsilon: step.config.epsilon,
@@ -453,7 +608,7 @@ impl<'a> PipelinePass<'a> {
         queue: &mut impl Queue,
         product: GemvKind,
         layer: usize,
-        x: &BlockFloatBuffer,
+        x: &BlockFloatViews,
     ) -> Result<Option<LoraTokens>, Error> {
         let Some((kernels, lora, tokens)) = self.lora_of(product, layer) else {
             return Ok(None);
@@ -570,6 +725,20 @@ struct ProjectProduct<'a> {
     lora: Option<LoraTokens>,
     /// The number of columns.
     n: u32,
+}
+
+/// The feed-forward of a layer: its sizes, its kernels and the buffers that only it uses.
+enum LayerFeedForward<'a, 'l> {
+    Dense {
+        dense: &'l Dense,
+        gate_up: &'a GemvWithLora<LoadedGemv<GateUp>>,
+        down: &'a GemvWithLora<LoadedGemv<Project>>,
+    },
+    Experts {
+        experts: &'l Experts,
+        kernels: &'a ExpertKernels,
+        buffers: &'a ExpertBuffers,
+    },
 }
 
 /// The workspace buffers of one GEMV.

@@ -11,27 +11,27 @@ use ptx_gen::KernelDef;
 use warpwright_driver::device::Device;
 use warpwright_kernels::format::activations::ActivationBytes;
 use warpwright_kernels::pipeline::{
-    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct,
-    PipelinedAttention, PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments,
-    SplitPrompt, WithLora,
+    AngleSet, Copies, EmbedRows, EmbedTiled, ExpertDown, ExpertGateUp, ExpertLogits, GateUp,
+    HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention, PlaceDrafts, Plan, Project,
+    ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
-use warpwright_model::layer::{Attention, Dense, QkvBias};
+use warpwright_model::layer::{Attention, Dense, Experts, QkvBias};
 use warpwright_model::rope::{Rope, Scaling};
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use super::adapter::ResolvedLora;
 use super::cache_layout::CacheLayout;
 use super::gemv_kind::GemvKind;
-use super::kinds::{Appending, PipelineLayer, PipelineNorms};
+use super::kinds::{Appending, PipelineFeedForward, PipelineLayer, PipelineNorms};
 use super::target::KernelTarget;
 use super::unsupported::Unsupported;
 use crate::kernel_terms::{
-    kernel_activation, kernel_embedding_scale, kernel_format, kernel_pairing,
+    kernel_activation, kernel_embedding_scale, kernel_expert_weights, kernel_format, kernel_pairing,
 };
 use crate::pipeline::path::KernelPath;
 use crate::pipeline::tuning::{Tuning, default_plan, default_plan_with};
-use crate::weights::lora_tiles;
+use crate::weights::{lora_tiles, packed};
 
 /// The pipeline of a model on a device.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,8 +103,23 @@ pub(crate) struct ResolvedLayer {
     pub(crate) head_norm: Option<HeadNorm>,
     pub(crate) attention: PipelinedAttention,
     pub(crate) o: ResolvedGemv<Project>,
-    pub(crate) gate_up: ResolvedGemv<GateUp>,
-    pub(crate) down: ResolvedGemv<Project>,
+    pub(crate) feed_forward: ResolvedFeedForward,
+}
+
+/// The kernels of a feed-forward network.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ResolvedFeedForward {
+    Dense {
+        gate_up: ResolvedGemv<GateUp>,
+        down: ResolvedGemv<Project>,
+    },
+    /// A mixture of experts. Both GEMVs have the same number of blocks, because each block of the
+    /// second one reads the choice of the same block of the first one.
+    Experts {
+        logits: ExpertLogits,
+        gate_up: ResolvedGemv<ExpertGateUp>,
+        down: ResolvedGemv<ExpertDown>,
+    },
 }
 
 /// The kernel of a GEMV, which includes its formats and its plan, and its launch layout on the
@@ -164,8 +179,9 @@ impl ResolvedPipeline {
             return Err(Unsupported::SoftCaps);
         }
         for layer in &outline.config.layers {
-            check_layer(&outline.config, &PipelineLayer::new(layer)?)?;
+            check_layer(&outline.config, &target, &PipelineLayer::new(layer)?)?;
         }
+        let experts = outline.config.experts().next().is_some();
 
         let resolver = |shared| Resolver {
             outline,
@@ -188,7 +204,8 @@ impl ResolvedPipeline {
             profile: false,
             ..tuning
         };
-        let batched = if batch > 1 {
+        // The GEMVs over experts multiply one token, so prompts are prefilled token by token.
+        let batched = if batch > 1 && !experts {
             let resolver = Resolver {
                 tuning,
                 batch,
@@ -217,6 +234,9 @@ impl ResolvedPipeline {
             let ResolvedPipeline {
                 single, batched, ..
             } = ResolvedPipeline::for_model(outline, device, Tuning::default(), rows)?;
+            for layer in &single.layers {
+                layer.described.dense()?;
+            }
             Ok(ResolvedStep {
                 cache: CacheLayout::Paged,
                 split_prompt: None,
@@ -256,6 +276,12 @@ impl ResolvedPipeline {
             }
             .step()
         };
+        let mut tokens = tokens.peekable();
+        if tokens.peek().is_some() {
+            for layer in &self.single.layers {
+                layer.described.dense()?;
+            }
+        }
         let verifying = tokens.map(step).collect::<Result<_, _>>()?;
         Ok(ResolvedPipeline { verifying, ..self })
     }
@@ -309,8 +335,20 @@ impl ResolvedStep {
         match product {
             GemvKind::Qkv => (layer.qkv.name(), layer.qkv.kernel.formats.to_vec()),
             GemvKind::O => (layer.o.name(), vec![layer.o.kernel.format]),
-            GemvKind::GateUp => (layer.gate_up.name(), vec![layer.gate_up.kernel.format]),
-            GemvKind::Down => (layer.down.name(), vec![layer.down.kernel.format]),
+            GemvKind::GateUp => match layer.feed_forward {
+                ResolvedFeedForward::Dense { gate_up, .. } => {
+                    (gate_up.name(), vec![gate_up.kernel.format])
+                }
+                ResolvedFeedForward::Experts { gate_up, .. } => {
+                    (gate_up.kernel.name(), vec![gate_up.kernel.format])
+                }
+            },
+            GemvKind::Down => match layer.feed_forward {
+                ResolvedFeedForward::Dense { down, .. } => (down.name(), vec![down.kernel.format]),
+                ResolvedFeedForward::Experts { down, .. } => {
+                    (down.kernel.name(), vec![down.kernel.format])
+                }
+            },
             GemvKind::Head => (self.head.kernel.name(), vec![self.head.kernel.format]),
         }
     }
@@ -318,6 +356,15 @@ impl ResolvedStep {
     /// Returns the maximum number of blocks of a GEMV.
     pub(crate) fn max_blocks(&self) -> u32 {
         self.sms * MAX_ROUNDS
+    }
+
+    /// Returns the largest number of inputs of a down projection, of all chosen experts together.
+    pub(crate) fn inner_len(&self) -> u32 {
+        let lengths = self
+            .layers
+            .iter()
+            .map(|layer| layer.described.feed_forward.inner_len());
+        lengths.max().unwrap_or(0)
     }
 
     /// Returns the number of blocks that attention of this many tokens needs without splits: one
@@ -344,7 +391,11 @@ impl ResolvedStep {
 }
 
 /// Returns the reason why the pipeline does not support a layer, or sizes that all layers share.
-fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), Unsupported> {
+fn check_layer(
+    c: &Config,
+    target: &KernelTarget,
+    layer: &PipelineLayer,
+) -> Result<(), Unsupported> {
     let multiple = |what, found: u32, multiple| {
         if found.is_multiple_of(multiple) {
             return Ok(());
@@ -355,13 +406,19 @@ fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), Unsupported> {
             multiple,
         })
     };
-    let PipelineLayer {
-        attention, dense, ..
-    } = layer;
+    let attention = &layer.attention;
     let head_dim = attention.head_dim;
     multiple("head_dim", head_dim, 16)?;
     multiple("the hidden size", c.hidden, 16)?;
-    multiple("the feed-forward size", dense.width, 8)?;
+    match &layer.feed_forward {
+        PipelineFeedForward::Dense(dense) => multiple("the feed-forward size", dense.width, 8)?,
+        PipelineFeedForward::Experts(experts) => {
+            multiple("the feed-forward size of an expert", experts.width, 8)?;
+            if target.copies != Copies::Bulk {
+                return Err(target.below(9));
+            }
+        }
+    }
     multiple("the vocabulary size", c.vocab, 16)?;
     if head_dim > MAX_HEAD_DIM {
         return Err(Unsupported::HeadDim {
@@ -411,7 +468,9 @@ fn only_rotation(c: &Config) -> Option<u32> {
 
 /// Returns the reason why the pipeline does not support the matrices of a layer.
 fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
-    let [gate, up, down] = b.dense().ok_or(Unsupported::Experts)?;
+    let gate = packed::gate(b);
+    let up = packed::up(b);
+    let down = packed::down(b);
     for matrix in [&b.q, &b.k, &b.v, &b.o, gate, up, down] {
         check_matrix(matrix)?;
     }
@@ -552,7 +611,7 @@ impl Resolver<'_> {
         let PipelineLayer {
             norms,
             attention,
-            dense,
+            feed_forward,
         } = &layer;
         let output = match norms {
             PipelineNorms::Before => ProjectOutput::Residual,
@@ -564,8 +623,77 @@ impl Resolver<'_> {
             head_norm: self.head_norm(attention),
             attention: self.attention(attention),
             o: self.adapted(GemvKind::O, index, self.o(attention, output, b)?),
-            gate_up: self.adapted(GemvKind::GateUp, index, self.gate_up(dense, b)?),
-            down: self.adapted(GemvKind::Down, index, self.down(dense, output, b)?),
+            feed_forward: match feed_forward {
+                PipelineFeedForward::Dense(dense) => ResolvedFeedForward::Dense {
+                    gate_up: self.adapted(GemvKind::GateUp, index, self.gate_up(dense, b)?),
+                    down: self.adapted(GemvKind::Down, index, self.down(dense, output, b)?),
+                },
+                PipelineFeedForward::Experts(experts) => self.experts(experts, b)?,
+            },
+        })
+    }
+
+    /// Resolves a mixture of experts.
+    fn experts(
+        &self,
+        experts: &Experts,
+        b: &Block<Weight>,
+    ) -> Result<ResolvedFeedForward, Unsupported> {
+        let hidden = self.outline.config.hidden;
+        let inner = experts.chosen * experts.width;
+        let without_limit = |plan| Plan {
+            prefetch_limit: None,
+            ..self.plan(plan)
+        };
+
+        let format = kernel_format(packed::gate(b).format);
+        let default = || default_plan(format, 2 * inner, hidden);
+        let gate_up = ExpertGateUp {
+            format,
+            activation: kernel_activation(experts.activation),
+            weights: kernel_expert_weights(experts.weighting),
+            per_lane: experts.count.div_ceil(32).next_power_of_two(),
+            plan: without_limit(self.tuning.gate_up.unwrap_or_else(default)),
+        };
+
+        let format = kernel_format(packed::down(b).format);
+        let bytes = self.activation_bytes(inner, b);
+        let default = || default_plan_with(bytes, format, hidden, inner);
+        let down = ExpertDown {
+            format,
+            plan: without_limit(self.tuning.down.unwrap_or_else(default)).with_bytes(format, bytes),
+        };
+
+        // Each block of the second GEMV reads the choice of the same block of the first one.
+        let rows = gate_up.segments(experts.chosen, experts.width);
+        let columns = down.segments(hidden);
+        let most = if self.tuning.profile { 1 } else { MAX_ROUNDS };
+        let layouts = (1..=most).find_map(|rounds| {
+            let blocks = rounds * self.target.sms;
+            Some([
+                rows.layout(gate_up.plan, hidden, blocks, self.shared)?,
+                columns.layout(down.plan, inner, blocks, self.shared)?,
+            ])
+        });
+        let [first, second] = layouts.ok_or(Unsupported::SharedMemory {
+            product: GemvKind::Down,
+            n: inner,
+            shared: self.shared,
+        })?;
+        Ok(ResolvedFeedForward::Experts {
+            logits: ExpertLogits {
+                overlap: self.target.overlaps(),
+            },
+            gate_up: ResolvedGemv {
+                kernel: gate_up,
+                layout: first,
+                lora: false,
+            },
+            down: ResolvedGemv {
+                kernel: down,
+                layout: second,
+                lora: false,
+            },
         })
     }
 
@@ -684,10 +812,9 @@ impl Resolver<'_> {
         b: &Block<Weight>,
     ) -> Result<ResolvedGemv<Project>, Unsupported> {
         let hidden = self.outline.config.hidden;
-        let [gate, _, down] = b.dense().expect("the pipeline refuses experts");
-        let format = kernel_format(down.format);
+        let format = kernel_format(packed::down(b).format);
         let bytes = self.activation_bytes(dense.width, b);
-        let before = kernel_format(gate.format);
+        let before = kernel_format(packed::gate(b).format);
         let default = || default_plan_with(bytes, format, hidden, dense.width).after(before);
         let plan = self
             .plan(self.tuning.down.unwrap_or_else(default))
@@ -722,8 +849,7 @@ impl Resolver<'_> {
         dense: &Dense,
         b: &Block<Weight>,
     ) -> Result<ResolvedGemv<GateUp>, Unsupported> {
-        let [gate, ..] = b.dense().expect("the pipeline refuses experts");
-        let format = kernel_format(gate.format);
+        let format = kernel_format(packed::gate(b).format);
         let hidden = self.outline.config.hidden;
         let default = || default_plan(format, 2 * dense.width, hidden).after(format);
         let kernel = GateUp {
@@ -881,22 +1007,28 @@ mod tests {
             assert_eq!(single.batched, None, "{name}");
             let both = ResolvedPipeline::for_model(&outline, device, Tuning::default(), 8).unwrap();
             assert_eq!(both.single, single.single, "{name}");
+            if outline.config.experts().next().is_some() {
+                assert_eq!(both.batched, None, "{name}");
+                continue;
+            }
             let batched = both.batched.unwrap();
             assert_eq!(batched.layers.len(), single.single.layers.len(), "{name}");
             for (one, many) in single.single.layers.iter().zip(&batched.layers) {
                 let warps = |plan: Plan| if plan.groups == 6 { 8 } else { plan.warps() };
+                let [(_, one_down), (_, many_down)] = [one, many].map(dense);
                 assert_eq!(
-                    warps(one.down.kernel.plan),
-                    many.down.kernel.plan.warps(),
+                    warps(one_down.kernel.plan),
+                    many_down.kernel.plan.warps(),
                     "{name}"
                 );
                 assert_eq!(one.qkv.kernel.formats, many.qkv.kernel.formats, "{name}");
                 let three = |l: &ResolvedLayer| {
+                    let (gate_up, down) = dense(l);
                     let plans = [
                         l.qkv.kernel.plan,
                         l.o.kernel.plan,
-                        l.gate_up.kernel.plan,
-                        l.down.kernel.plan,
+                        gate_up.kernel.plan,
+                        down.kernel.plan,
                     ];
                     plans.map(|plan| plan.bytes == ActivationBytes::Three)
                 };
@@ -929,7 +1061,7 @@ mod tests {
             ResolvedPipeline::for_model(&Outline::of(shape, two_bits).unwrap(), device, tuning, 1)
                 .unwrap();
         let layer = &resolved.single.layers[0];
-        let bytes = [layer.qkv.kernel.plan, layer.down.kernel.plan].map(|plan| plan.bytes);
+        let bytes = [layer.qkv.kernel.plan, dense(layer).1.kernel.plan].map(|plan| plan.bytes);
         assert_eq!(bytes, [ActivationBytes::Three, ActivationBytes::Two]);
     }
 
@@ -949,6 +1081,11 @@ mod tests {
             };
 
             let name = format!("{} {}", shape.name, quantization.name);
+            if outline.config.experts().next().is_some() {
+                let refused = one.with_drafts(&outline, device, tuning, [2, 8].into_iter());
+                assert_eq!(refused, Err(Unsupported::Experts), "{name}");
+                continue;
+            }
             let one = one
                 .with_drafts(&outline, device, tuning, [2, 8].into_iter())
                 .unwrap();
@@ -960,7 +1097,7 @@ mod tests {
                 );
                 for (a, b) in one.single.layers.iter().zip(&step.layers) {
                     let [(a, of_a), (b, of_b)] =
-                        [a, b].map(|layer| (layer.down.kernel, layer.down.layout));
+                        [a, b].map(|layer| (dense(layer).1.kernel, dense(layer).1.layout));
                     same(
                         &name,
                         a.format,
@@ -978,6 +1115,14 @@ mod tests {
         }
 
         assert!(resolved > 9);
+    }
+
+    /// Returns the kernels of a dense feed-forward.
+    fn dense(layer: &ResolvedLayer) -> (ResolvedGemv<GateUp>, ResolvedGemv<Project>) {
+        match layer.feed_forward {
+            ResolvedFeedForward::Dense { gate_up, down } => (gate_up, down),
+            ResolvedFeedForward::Experts { .. } => panic!("the layer has experts"),
+        }
     }
 
     fn same(name: &str, format: Format, n: u32, [one, many]: [(Plan, Layout); 2]) {

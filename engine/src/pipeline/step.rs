@@ -7,6 +7,9 @@
 //! - gate and up: norm, two GEMVs, and the gate
 //! - the down projection
 //!
+//! In layers with a mixture of experts, a kernel computes the router's logits before gate and up.
+//! The last two kernels then multiply by the chosen experts.
+//!
 //! In layers with head norms, the first kernel stops after the bias, and a sixth kernel norms,
 //! rotates and appends. Layers that norm the outputs of attention and the feed-forward have one
 //! more kernel for each. The projection in front of it stores its sums, and the kernel norms them
@@ -33,7 +36,6 @@ use warpwright_kernels::pipeline::{PlaceDraftsArgs, SplitPromptArgs};
 use super::adapter::LoadedAdapter;
 use super::gemv_kind::GemvKind;
 use super::kernels::Pipeline;
-use super::kinds::PipelineLayer;
 use super::pass::{HeadBuffers, PassCache, PipelinePass};
 use super::workspace::PipelineWorkspace;
 use crate::buffers::DecoderBuffers;
@@ -169,14 +171,13 @@ impl<'a> PipelineStep<'a> {
         layer: usize,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
-        let PipelineLayer {
-            attention, dense, ..
-        } = self.pass.layer(layer);
+        let described = self.pass.layer(layer);
+        let attention = &described.attention;
         match product {
             GemvKind::Qkv => self.pass.qkv(queue, layer, attention, tiles),
             GemvKind::O => self.pass.o(queue, layer, attention, tiles),
-            GemvKind::GateUp => self.pass.gate_up(queue, layer, dense, tiles),
-            GemvKind::Down => self.pass.down(queue, layer, dense, tiles),
+            GemvKind::GateUp => self.pass.gate_up(queue, layer, described, tiles),
+            GemvKind::Down => self.pass.down(queue, layer, described, tiles),
             GemvKind::Head => self.head(queue, tiles, &self.pass.vectors.x),
         }
     }

@@ -56,10 +56,15 @@ impl KernelTarget {
         if self.overlaps() {
             return None;
         }
-        Some(Unsupported::Capability {
+        Some(self.below(9))
+    }
+
+    /// Returns the reason that the device has less than this compute capability.
+    pub(super) fn below(&self, needed: u32) -> Unsupported {
+        Unsupported::Capability {
             found: self.capability,
-            needed: 9,
-        })
+            needed,
+        }
     }
 }
 

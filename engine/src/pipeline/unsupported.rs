@@ -42,8 +42,18 @@ pub enum Unsupported {
     ProjectionNorms,
     #[error("soft caps are not supported")]
     SoftCaps,
-    #[error("mixtures of experts are not supported")]
+    #[error("attention sinks are not supported")]
+    Sinks,
+    #[error("a bias of the output projection is not supported")]
+    OutputBias,
+    #[error("the clamped SwiGLU is not supported")]
+    ClampedSwiglu,
+    #[error("mixtures of experts are not supported for several tokens at once")]
     Experts,
+    #[error("experts that every token passes (shared experts) are not supported")]
+    SharedExpert,
+    #[error("mixtures of experts whose output is normed are not supported")]
+    NormedExperts,
     #[error("{tensor} is {}, which has no tiled layout", format.name())]
     Layout {
         tensor: String,

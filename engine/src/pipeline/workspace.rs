@@ -2,9 +2,9 @@
 
 use warpwright_driver::memory::{Buffer, View};
 use warpwright_driver::{Context, Error};
-use warpwright_kernels::pipeline::{block_float, plan};
+use warpwright_kernels::pipeline::{Layout, block_float, plan};
 use warpwright_kernels::shared::state;
-use warpwright_model::layer::Attention;
+use warpwright_model::layer::{Attention, Experts};
 
 use super::cache_layout::CacheLayout;
 use super::resolved::ResolvedStep;
@@ -35,8 +35,10 @@ pub(crate) struct PipelineWorkspace {
     /// head_dim]`.
     pub(super) heads: BlockFloatBuffer,
     /// The output of gate and up, which is the input of the down projection, per token:
-    /// `[feed_forward]`.
+    /// `[inner_len]`.
     pub(super) inner: BlockFloatBuffer,
+    /// The buffers of mixtures of experts, in models that have them.
+    pub(super) experts: Option<ExpertBuffers>,
     /// The partial results of the splits of attention, per token: `[heads, splits, partial_len]`.
     pub(super) attention_partials: Buffer<f32>,
     /// The number of finished splits of attention, per token: `[tickets]`.
@@ -71,6 +73,60 @@ impl BlockFloatBuffer {
             values: Buffer::uninit(context, len as usize)?.labelled(name),
             scales: Buffer::uninit(context, scales)?.labelled(&format!("{name}.scales")),
         })
+    }
+}
+
+/// Activations of a [`BlockFloatBuffer`].
+pub(super) struct BlockFloatViews {
+    pub(super) values: View<u16>,
+    pub(super) scales: View<f32>,
+}
+
+impl BlockFloatBuffer {
+    /// Returns all activations.
+    pub(super) fn all(&self) -> BlockFloatViews {
+        BlockFloatViews {
+            values: self.values.view(),
+            scales: self.scales.view(),
+        }
+    }
+
+    /// Returns the first `len` activations.
+    pub(super) fn first(&self, len: u32) -> BlockFloatViews {
+        let scales = (len / block_float::BFP_BLOCK) as usize;
+        BlockFloatViews {
+            values: self.values.view_range(0..len as usize),
+            scales: self.scales.view_range(0..scales),
+        }
+    }
+}
+
+/// The buffers of mixtures of experts.
+pub(super) struct ExpertBuffers {
+    /// The logits of the router, `[experts]`.
+    pub(super) logits: Buffer<f32>,
+    /// The indices of the chosen experts, `[blocks, chosen]`: each block of a GEMV has its own.
+    chosen: Buffer<u32>,
+}
+
+impl ExpertBuffers {
+    /// Allocates the buffers of a step, if a layer of it has experts.
+    fn new(context: &Context, step: &ResolvedStep) -> Result<Option<ExpertBuffers>, Error> {
+        let Some(count) = step.config.experts().map(|experts| experts.count).max() else {
+            return Ok(None);
+        };
+        let chosen = step.config.experts().map(|experts| experts.chosen).max();
+        let indices = step.max_blocks() * chosen.unwrap_or(0);
+        Ok(Some(ExpertBuffers {
+            logits: Buffer::uninit(context, count as usize)?.labelled("experts.logits"),
+            chosen: Buffer::uninit(context, indices as usize)?.labelled("experts.chosen"),
+        }))
+    }
+
+    /// Returns the indices of the chosen experts for each block of a GEMV.
+    pub(super) fn chosen(&self, layout: &Layout, experts: &Experts) -> View<u32> {
+        let len = layout.blocks * experts.chosen;
+        self.chosen.view_range(0..len as usize)
     }
 }
 
@@ -160,7 +216,8 @@ impl PipelineWorkspace {
             index: Buffer::uninit(context, step.batch as usize * blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
             heads: BlockFloatBuffer::new(context, "heads", step.batch * c.q_len())?,
-            inner: BlockFloatBuffer::new(context, "inner", step.batch * c.feed_forward())?,
+            inner: BlockFloatBuffer::new(context, "inner", step.batch * step.inner_len())?,
+            experts: ExpertBuffers::new(context, step)?,
             attention_partials: floats(c.heads() * splits * attention.partial_len())?
                 .labelled("attention.partials"),
             attention_ticket: Buffer::zeroed(context, tickets)?.labelled("attention.ticket"),

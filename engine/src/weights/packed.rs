@@ -44,6 +44,27 @@ pub(crate) fn packed(outline: &Outline) -> Packed<StoredBuffer<'_>> {
     }
 }
 
+/// The message of a block without a matrix that the reader of models requires.
+const FEED_FORWARD: &str = "a layer has the matrices of a dense feed-forward or of experts";
+
+/// Returns the gate matrix of a block, or the gate matrices of its experts.
+pub(crate) fn gate<T>(block: &Block<T>) -> &T {
+    let gate = block.gate.as_ref().or(block.gate_experts.as_ref());
+    gate.expect(FEED_FORWARD)
+}
+
+/// Returns the up matrix of a block, or the up matrices of its experts.
+pub(crate) fn up<T>(block: &Block<T>) -> &T {
+    let up = block.up.as_ref().or(block.up_experts.as_ref());
+    up.expect(FEED_FORWARD)
+}
+
+/// Returns the down matrix of a block, or the down matrices of its experts.
+pub(crate) fn down<T>(block: &Block<T>) -> &T {
+    let down = block.down.as_ref().or(block.down_experts.as_ref());
+    down.expect(FEED_FORWARD)
+}
+
 /// `f` of a buffer that may be optional.
 macro_rules! mapped {
     ($f:expr, $from:expr) => {
@@ -73,11 +94,6 @@ macro_rules! buffers {
         }
 
         impl<T> PackedBlock<T> {
-            /// Returns the tiles of gate and up and those of down, if the feed-forward is dense.
-            pub(crate) fn dense(&self) -> Option<[&T; 2]> {
-                Some([self.gate_up.as_ref()?, self.down.as_ref()?])
-            }
-
             fn try_map<'a, U, E>(
                 &'a self,
                 f: &mut impl FnMut(&'a T) -> Result<U, E>,
@@ -98,22 +114,23 @@ buffers! { b, pairs;
     /// The head norms of queries and keys.
     qk_norm: Option<T> = StoredBuffer::all_of([&b.q_norm, &b.k_norm]), optional;
     o: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.o);
+    /// The bias of the output projection.
+    o_bias: Option<T> = StoredBuffer::all_of([&b.o_bias]), optional;
+    /// The attention sinks.
+    sinks: Option<T> = StoredBuffer::all_of([&b.sinks]), optional;
     attn_post_norm: Option<T> = StoredBuffer::all_of([&b.attn_post_norm]), optional;
     ffn_norm: T = StoredBuffer::rows(&b.ffn_norm);
-    /// The gate and up matrices of a dense feed-forward.
-    gate_up: Option<T> = b.dense()
-        .map(|[gate, up, _]| StoredBuffer::tiles_of_two(RowOrder::GATE_UP, gate, up)), optional;
-    /// The down matrix of a dense feed-forward.
-    down: Option<T> = b.dense()
-        .map(|[_, _, down]| StoredBuffer::tiles(RowOrder::PLAIN, down)), optional;
+    /// The gate and up matrices of a dense feed-forward, or of all experts, one expert after the
+    /// other.
+    gate_up: T = StoredBuffer::tiles_of_two(RowOrder::GATE_UP, gate(b), up(b));
+    /// The down matrix of a dense feed-forward, or those of all experts.
+    down: T = StoredBuffer::tiles(RowOrder::PLAIN, down(b));
     /// The rows of the router.
     router: Option<T> = StoredBuffer::all_of([&b.router]), optional;
-    /// The gate matrices of all experts, as the file stores them.
-    gate_experts: Option<T> = StoredBuffer::all_of([&b.gate_experts]), optional;
-    /// The up matrices of all experts, as the file stores them.
-    up_experts: Option<T> = StoredBuffer::all_of([&b.up_experts]), optional;
-    /// The down matrices of all experts, as the file stores them.
-    down_experts: Option<T> = StoredBuffer::all_of([&b.down_experts]), optional;
+    /// The biases of the router and of the experts.
+    expert_biases: Option<T> = StoredBuffer::all_of([
+        &b.router_bias, &b.gate_experts_bias, &b.up_experts_bias, &b.down_experts_bias,
+    ]), optional;
     /// The gate of the shared expert's output.
     shared_router: Option<T> = StoredBuffer::all_of([&b.shared_router]), optional;
     /// The three matrices of the shared expert, as the file stores them.

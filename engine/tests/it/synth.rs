@@ -67,11 +67,7 @@ pub(crate) fn synth(s: Synth) -> File {
     }
 
     let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
-    let mut make = Make {
-        file,
-        random: Random(7),
-        formats: s.formats.iter().cycle(),
-    };
+    let mut make = Make::new(file, s.formats);
     make.matrix("token_embd.weight", s.vocab, HIDDEN);
     for i in 0..2 {
         make.norm(&format!("blk.{i}.attn_norm.weight"), HIDDEN);
@@ -131,19 +127,29 @@ pub(crate) fn synth(s: Synth) -> File {
         )
 }
 
-struct Make {
-    file: File,
+/// A file whose tensors are made one by one.
+pub(crate) struct Make {
+    pub(crate) file: File,
     random: Random,
     formats: std::iter::Cycle<std::slice::Iter<'static, u32>>,
 }
 
 impl Make {
-    fn add(&mut self, name: &str, dims: &[u32], kind: u32, data: Vec<u8>) {
+    /// With these formats for the matrices in turn.
+    pub(crate) fn new(file: File, formats: &'static [u32]) -> Make {
+        Make {
+            file,
+            random: Random(7),
+            formats: formats.iter().cycle(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, name: &str, dims: &[u32], kind: u32, data: Vec<u8>) {
         let dims: Vec<u64> = dims.iter().map(|n| u64::from(*n)).collect();
         self.file = std::mem::take(&mut self.file).tensor(name, &dims, kind, data);
     }
 
-    fn norm(&mut self, name: &str, n: u32) {
+    pub(crate) fn norm(&mut self, name: &str, n: u32) {
         let data = f32s((0..n).map(|_| 1.0 + self.random.unit() / 4.0));
         self.add(name, &[n], 0, data);
     }
@@ -153,7 +159,19 @@ impl Make {
         self.add(name, &[n], 0, data);
     }
 
-    fn matrix(&mut self, name: &str, rows: u32, n: u32) {
+    pub(crate) fn matrix(&mut self, name: &str, rows: u32, n: u32) {
+        let (kind, data) = self.numbers(rows, n);
+        self.add(name, &[n, rows], kind, data);
+    }
+
+    /// A matrix of each expert, in one tensor.
+    pub(crate) fn matrices(&mut self, name: &str, count: u32, rows: u32, n: u32) {
+        let (kind, data) = self.numbers(count * rows, n);
+        self.add(name, &[n, rows, count], kind, data);
+    }
+
+    /// The next format, and random rows in it.
+    fn numbers(&mut self, rows: u32, n: u32) -> (u32, Vec<u8>) {
         let kind = *self.formats.next().unwrap();
         let count = (rows * n) as usize;
         let scale = 1.7 / (n as f32).sqrt();
@@ -189,7 +207,7 @@ impl Make {
                 format.random(count / format.block_len() as usize, scale, r)
             }
         };
-        self.add(name, &[n, rows], kind, data);
+        (kind, data)
     }
 }
 

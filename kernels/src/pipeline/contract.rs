@@ -1,8 +1,9 @@
 //! The parts of launch contracts that the kernels of the pipeline share.
 
 use super::block_float;
+use super::gemv::choose_experts::{MAX_CHOSEN, MAX_EXPERTS};
 use super::gemv::layout::Segments;
-use super::gemv::plan::{self, Plan};
+use super::gemv::plan::{self, Copies, Plan};
 use super::gemv::stream::StreamArgs;
 use crate::format::Format;
 use crate::shared::Contract;
@@ -19,14 +20,77 @@ pub(super) fn contract(
     args: &StreamArgs<Shape>,
 ) -> Result<Grid, ShapeError> {
     let layout = args.layout();
+    let bytes =
+        |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
+    check_stream(kernel, segments, plan, n, args)?;
+    kernel.exactly("w", w, segments.0.iter().map(bytes).sum())?;
+    Ok(Grid {
+        shared: layout.shared,
+        ..Grid::line(layout.blocks)
+    })
+}
+
+/// Checks the parts of a contract that do not depend on the weights: segments, layout, and the
+/// buffers that let kernels overlap.
+fn check_stream(
+    kernel: &impl KernelDef,
+    segments: &Segments,
+    plan: Plan,
+    n: u32,
+    args: &StreamArgs<Shape>,
+) -> Result<(), ShapeError> {
+    let layout = args.layout();
     let wrong = |what: String| kernel.require(false, || what);
     kernel.range("the plan's batch", plan.batch, 1, plan::MAX_BATCH)?;
     segments.check(plan, n, layout).or_else(wrong)?;
-    let bytes =
-        |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
-    kernel.exactly("w", w, segments.0.iter().map(bytes).sum())?;
     kernel.length("progress", args.progress, "blocks", &[layout.blocks])?;
-    check_timestamps(kernel, plan.profile, layout.blocks, args.timestamps)?;
+    check_timestamps(kernel, plan.profile, layout.blocks, args.timestamps)
+}
+
+/// The sizes of a mixture of experts, for its contract.
+#[derive(Clone, Copy)]
+pub(super) struct ExpertSizes {
+    /// The number of experts.
+    pub(super) count: u32,
+    /// The number of chosen experts.
+    pub(super) chosen: u32,
+    /// The number of row blocks of an expert.
+    pub(super) row_blocks: u32,
+    /// The row length of an expert.
+    pub(super) n: u32,
+}
+
+/// Checks the parts of a contract that both GEMVs over chosen experts share. Returns the grid.
+/// `segments` and `n` describe the experts of a token as one matrix.
+pub(super) fn experts(
+    kernel: &impl KernelDef,
+    w: usize,
+    chosen: usize,
+    sizes: ExpertSizes,
+    (segments, plan, n): (&Segments, Plan, u32),
+    args: &StreamArgs<Shape>,
+) -> Result<Grid, ShapeError> {
+    let layout = args.layout();
+    let format = segments.0[0].0;
+    let bulk = plan.batch == 1 && plan.copies == Copies::Bulk && plan.prefetch_limit.is_none();
+    kernel.require(bulk, || {
+        "the plan must have a batch of 1, bulk copies and no prefetch limit".into()
+    })?;
+    kernel.range("count", sizes.count, 1, MAX_EXPERTS)?;
+    kernel.range("chosen", sizes.chosen, 1, MAX_CHOSEN.min(sizes.count))?;
+    check_stream(kernel, segments, plan, n, args)?;
+
+    // The tiles of all experts are counted in 32 bits.
+    let columns = format.tile().map_or(1, |tile| tile.columns);
+    kernel.multiple("the row length of an expert", sizes.n, columns)?;
+    let tiles = u64::from(sizes.count) * u64::from(sizes.row_blocks) * u64::from(sizes.n / columns);
+    kernel.require(tiles < 1 << 32, || {
+        format!("the experts have {tiles} tiles, must have fewer than 2^32")
+    })?;
+    let row_blocks = sizes.count as usize * sizes.row_blocks as usize;
+    kernel.exactly("w", w, row_blocks * 16 * format.row_bytes(sizes.n as usize))?;
+    let factors = [layout.blocks, sizes.chosen];
+    kernel.length("experts", chosen, "blocks * chosen", &factors)?;
     Ok(Grid {
         shared: layout.shared,
         ..Grid::line(layout.blocks)

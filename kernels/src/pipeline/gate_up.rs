@@ -133,6 +133,7 @@ impl LoraProduct for GateUp {
             n: a.n,
             args: a.stream,
             tail: lora.map(|lora| Tail::new(k, lora, AdapterSegments::Halves)),
+            experts: None,
         };
         let input = Input::Normed {
             x: a.x.fresh(),

@@ -135,6 +135,7 @@ impl KernelDef for LmHead {
             n: a.n,
             args: a.stream,
             tail: None,
+            experts: None,
         };
         let input = Input::Normed {
             x: a.x.fresh(),

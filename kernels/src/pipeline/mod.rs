@@ -6,6 +6,9 @@
 //! with norms after attention and the feed-forward network have an [`AddNormed`]
 //! after each [`Project`].
 //!
+//! A layer with a mixture of experts has three kernels instead of [`GateUp`] and the second
+//! [`Project`]: [`ExpertLogits`], [`ExpertGateUp`] and [`ExpertDown`].
+//!
 //! Each kernel is launched with programmatic dependent launch. It starts while its predecessor is
 //! still running, fills its ring of weights, and then waits for the predecessor's results. The
 //! weights never change, so they need no wait, and memory stays busy across the boundary between
@@ -41,6 +44,7 @@ mod batch;
 pub mod block_float;
 mod contract;
 mod embed;
+mod experts;
 mod gate_up;
 pub mod gemv;
 mod head;
@@ -59,8 +63,12 @@ pub use add_normed::{AddNormed, AddNormedArgs};
 pub use advance::Advance;
 pub use attention::{PipelinedAttention, PipelinedAttentionArgs};
 pub use embed::{EmbedRows, EmbedTiled, EmbedTokenArgs};
+pub use experts::down::{ExpertDown, ExpertDownArgs};
+pub use experts::gate_up::{ExpertGateUp, ExpertGateUpArgs};
+pub use experts::logits::{ExpertLogits, ExpertLogitsArgs};
 pub use gate_up::{GateUp, GateUpArgs};
 pub(crate) use gemv::case::Packed;
+pub use gemv::choose_experts::{ExpertWeights, MAX_CHOSEN, MAX_EXPERTS};
 pub use gemv::layout::{Layout, Segments};
 pub use gemv::lora::{self, LoraArgs, LoraProduct, WithLora, WithLoraArgs};
 pub use gemv::plan::{self, Copies, Plan};

@@ -130,6 +130,7 @@ impl LoraProduct for Project {
             n: a.n,
             args: a.stream,
             tail: lora.map(|lora| Tail::new(k, lora, AdapterSegments::One)),
+            experts: None,
         };
         let input = Input::BlockFloat(BlockFloat {
             k,
@@ -181,9 +182,9 @@ impl LoraProduct for Project {
 
 /// The epilogue that adds the sums to the residual stream.
 #[derive(Clone, Copy)]
-struct Residual<'k> {
-    y: Ptr<'k, f32, ReadWrite>,
-    rows: U32<'k>,
+pub(crate) struct Residual<'k> {
+    pub(crate) y: Ptr<'k, f32, ReadWrite>,
+    pub(crate) rows: U32<'k>,
 }
 
 impl<'k> Residual<'k> {

@@ -273,6 +273,7 @@ impl Qkv {
             n: a.n,
             args: a.stream,
             tail,
+            experts: None,
         };
         let epilogue = QkvEpilogue {
             qkv: self,

@@ -4,7 +4,11 @@ use super::add_normed::AddNormed;
 use super::advance::Advance;
 use super::attention::PipelinedAttention;
 use super::embed::{EmbedRows, EmbedTiled};
+use super::experts::down::ExpertDown;
+use super::experts::gate_up::ExpertGateUp;
+use super::experts::logits::ExpertLogits;
 use super::gate_up::GateUp;
+use super::gemv::choose_experts::ExpertWeights;
 use super::gemv::lora::WithLora;
 use super::gemv::plan::Plan;
 use super::head::LmHead;
@@ -91,6 +95,7 @@ pub(crate) fn layer() -> Variants {
     list.append(attention());
     list.append(project());
     list.append(gate_up());
+    list.append(experts());
     list.append(head());
     list.append(lora());
     list.append(paged());
@@ -273,6 +278,52 @@ fn gate_up() -> Variants {
         ..gate_up(format, plan)
     });
     list.add(gelu);
+    list
+}
+
+/// Returns the kernels of mixtures of experts.
+fn experts() -> Variants {
+    let mut list = Variants::default();
+    list.add([true, false].map(|overlap| ExpertLogits { overlap }));
+    let gate_up = |format| ExpertGateUp {
+        format,
+        activation: Activation::Silu,
+        weights: ExpertWeights::SoftmaxOfChosen,
+        per_lane: 2,
+        plan: Plan::large(format),
+    };
+    list.add(Format::tiled().map(gate_up));
+    list.add([
+        ExpertGateUp {
+            plan: Plan::TWELVE_WARPS,
+            per_lane: 4,
+            ..gate_up(Q4_K)
+        },
+        ExpertGateUp {
+            activation: Activation::GeluTanh,
+            weights: ExpertWeights::Softmax,
+            per_lane: 16,
+            ..gate_up(Q8_0)
+        },
+        ExpertGateUp {
+            plan: Plan::HALF_SHORT_ROWS,
+            ..gate_up(BF16)
+        },
+    ]);
+    let down = |format, plan| ExpertDown { format, plan };
+    list.add(Format::tiled().map(|format| down(format, Plan::large(format))));
+    list.add([
+        down(Q4_K, Plan::TWELVE_WARPS),
+        down(Q6_K, Plan::TWELVE_WARPS),
+        down(BF16, Plan::HALF_SHORT_ROWS),
+        down(
+            Q6_K,
+            Plan {
+                width: 3,
+                ..Plan::DEFAULT
+            },
+        ),
+    ]);
     list
 }
 

@@ -51,6 +51,9 @@ impl HeadsCase {
 /// gets only a few stages, so that it wraps around.
 const SHARED: [u32; 2] = [115_712, 232_448];
 
+/// The sequence number of the GEMV in the cases.
+pub(crate) const SEQUENCE: u32 = 7;
+
 /// Returns shapes with one row block, blocks without work, several row blocks per block, more tiles
 /// than stages, and outliers.
 pub(crate) fn shapes(format: Format, batch: u32) -> Vec<GemvCase> {
@@ -133,10 +136,10 @@ pub(crate) fn case(
     );
 
     // The previous GEMV has published its progress long ago. With a single block, it never does.
-    let progress = if layout.blocks == 1 { 0 } else { 6 };
+    let progress = if layout.blocks == 1 { 0 } else { SEQUENCE - 1 };
     args.extend([
         CpuArg::U32(vec![progress; layout.blocks as usize]),
-        CpuArg::scalar(7),
+        CpuArg::scalar(SEQUENCE),
     ]);
     args.push(CpuArg::U64(vec![0]));
     let GemvCase {

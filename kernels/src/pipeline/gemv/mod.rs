@@ -2,8 +2,11 @@
 //! multiplies, and the epilogue that uses the sums.
 
 pub(crate) mod case;
+pub mod choose_experts;
 pub(crate) mod consumer;
 pub(crate) mod epilogue;
+mod expert_producer;
+pub(crate) mod expert_tiles;
 pub(crate) mod layout;
 pub(crate) mod load_activations;
 pub mod lora;

@@ -47,6 +47,10 @@ impl<'k> WeightStream<'k> {
             k.barrier_arrive(BARRIERS_READY, self.plan.threads());
         }
 
+        if let Some(experts) = &self.experts {
+            return self.fill_with_experts(ring, shares, experts);
+        }
+
         // A bulk copy is issued by one lane. `cp.async` needs the whole warp.
         match self.plan.copies {
             Copies::Bulk => _ = k.when(lane.eq(0), || self.fill(ring, shares)),

@@ -30,6 +30,7 @@
 //! shared memory, where they are added in the order of the warps. The result is therefore
 //! deterministic.
 
+use super::expert_tiles::ExpertTiles;
 use super::layout::*;
 use super::load_activations::Gamma;
 use super::lora::Tail;
@@ -94,6 +95,8 @@ pub(crate) struct WeightStream<'k> {
     pub(crate) args: StreamArgs<Dev<'k>>,
     /// The adapter whose contribution is added to the sums.
     pub(crate) tail: Option<Tail<'k>>,
+    /// The chosen experts, if the tiles are the experts of a layer instead of one matrix.
+    pub(crate) experts: Option<ExpertTiles<'k>>,
 }
 
 /// A block's share of a segment.
