@@ -103,11 +103,16 @@ const FAST: [&str; 9] = [
     "smollm3",
 ];
 
+/// The models whose tokens the pipeline decodes one at a time only: it has no kernels of experts for several tokens. In
+/// the other models with experts, an expert is too narrow for a tile, is shared, or follows norms of projections.
+const FAST_ALONE: [&str; 3] = ["granitemoe", "mixtral", "qwen3moe-shares"];
+
 #[test]
 fn folders_agree_in_both_passes() {
     let wanted = Wanted::read();
     let ids = wanted.ids();
     for model in MODELS {
+        let is_fast = FAST.contains(&model.name) || FAST_ALONE.contains(&model.name);
         let logits = wanted.logits(model);
         let opened = folder(model);
         let mut decoder =
@@ -125,12 +130,12 @@ fn folders_agree_in_both_passes() {
         let path = decoder.path().to_string();
         assert_eq!(
             !path.starts_with("simple"),
-            FAST.contains(&model.name),
+            is_fast,
             "{}: {path}",
             model.name
         );
         // Without the pipeline it is the pass above.
-        if !FAST.contains(&model.name) {
+        if !is_fast {
             continue;
         }
 
