@@ -128,12 +128,7 @@ fn folders_agree_in_both_passes() {
             Decoder::new(&emulator(), &opened, options(Prefer::Fast), |_| ()).unwrap();
         let path = decoder.path().to_string();
         let fast = FAST.contains(&model.name) || TOKEN_BY_TOKEN.contains(&model.name);
-        assert_eq!(
-            !path.starts_with("simple"),
-            fast,
-            "{}: {path}",
-            model.name
-        );
+        assert_eq!(!path.starts_with("simple"), fast, "{}: {path}", model.name);
         // Without the pipeline it is the pass above.
         if !fast {
             continue;
