@@ -26,6 +26,7 @@ mod paths;
 mod ptx;
 mod ptxas;
 mod revision;
+mod soak;
 mod tools;
 mod tsv;
 
@@ -65,6 +66,8 @@ enum XtaskCommand {
     Sizes(meters::sizes::Args),
     /// Run everything that needs a GPU; the binary alone suffices, on a machine without Rust
     GpuRound(gpu_round::Args),
+    /// Abuse a running server for some minutes, and check its texts, memory and log
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         XtaskCommand::Prose(args) => meters::prose::run(&args),
         XtaskCommand::Sizes(args) => meters::sizes::run(&args),
         XtaskCommand::GpuRound(args) => gpu_round::run(&args),
+        XtaskCommand::Soak(args) => soak::run(&args),
     };
     // Returned from `main`, the error would be printed with a backtrace if `RUST_BACKTRACE` is set.
     match result {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -45,9 +45,13 @@ impl Server {
         fs::write(&script, format!("{{\"reply\": \"{REPLY}\"}}")).expect("it is written");
         let script = script.to_str().expect("UTF-8").to_owned();
         let base = ["serve", MODEL, "--port", "0", "--scripted", &script];
-        let mut child = command(&[&base[..], options].concat())
-            .spawn()
-            .expect("the program starts");
+        Server::spawn(command(&[&base[..], options].concat()), folder)
+    }
+
+    /// Runs a command that starts a server, and waits until it listens. The folder is kept as long
+    /// as the server.
+    fn spawn(mut command: Command, folder: TempDir) -> Server {
+        let mut child = command.spawn().expect("the program starts");
         let stderr = child.stderr.take().expect("it is piped");
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
@@ -536,4 +540,82 @@ fn a_server_without_keys_on_all_addresses_warns() {
     );
     let server = Server::begin(&["--host", "0.0.0.0", "--api-key", "secret"]);
     assert_eq!(server.before, Vec::<String>::new());
+}
+
+/// A limit on the size of files has the effect of a full disk without one: a write fails after some
+/// bytes. The signal that would end the program is ignored, so the write returns an error.
+#[test]
+fn a_full_disk_costs_the_saved_prompts_and_nothing_else() {
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    let folder = cache.path().to_str().expect("UTF-8");
+    let options = [
+        "serve",
+        MODEL,
+        "--port",
+        "0",
+        "--device",
+        "emu",
+        "--sequences",
+        "2",
+        "--ctx",
+        "192",
+        "--deterministic",
+        "--cache-dir",
+        folder,
+    ];
+    // One full page of 64 positions, and a part of the next one.
+    let prompt: Vec<u32> = (0..80).map(|i| 300 + i * 7 % 90).collect();
+    let body = format!(
+        "{{\"prompt\": {prompt:?}, \"n_predict\": 2, \"temperature\": 0, \"ignore_eos\": true}}"
+    );
+    let content = |response: &str| {
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+        let (_, rest) = response.split_once("\"content\":").expect("a text");
+        rest.split_once("\",\"").expect("its end").0.to_owned()
+    };
+
+    let limit = "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\"";
+    let program = command(&options);
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", limit])
+        .arg(program.get_program())
+        .args(program.get_args())
+        .current_dir(program.get_current_dir().expect("it is set"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut server = Server::spawn(limited, tempfile::tempdir().expect("a temporary folder"));
+    server.wait_for("serving ");
+    let first = content(&server.ask("POST", "/completion", &body));
+    signal(&server.child, "TERM");
+    let line = server.wait_for("could not save its state");
+    assert!(line.contains("the pages are not saved"), "{line}");
+    assert!(line.contains("File too large"), "{line}");
+    server.wait_for("stopped");
+    assert_eq!(server.end(), Some(0));
+
+    // No half file is left, and the folder is as good as a new one.
+    let mut pages = vec![];
+    let mut folders = vec![cache.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if fs::metadata(&path).expect("a file").len() > 0 {
+                pages.push(path);
+            }
+        }
+    }
+    assert_eq!(pages, Vec::<PathBuf>::new());
+    let mut server = Server::spawn(
+        command(&options),
+        tempfile::tempdir().expect("a temporary folder"),
+    );
+    server.wait_for("serving ");
+    assert_eq!(content(&server.ask("POST", "/completion", &body)), first);
+    signal(&server.child, "TERM");
+    server.wait_for("saved the pages of prompts");
+    assert_eq!(server.end(), Some(0));
 }

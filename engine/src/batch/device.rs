@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use warpwright_driver::Context;
 use warpwright_driver::graph::{Graph, GraphExec, Recorder};
-use warpwright_driver::memory::{Buffer, View, f16};
+use warpwright_driver::memory::{Buffer, Staging, View, f16};
 use warpwright_driver::stream::{Queue, Stream};
 use warpwright_kernels::batch::BatchAttention;
 use warpwright_kernels::format::dequantize::ColumnOrder;
@@ -33,6 +33,9 @@ use crate::weights::packed::Packed;
 /// The weights, caches, kernels and graphs of a batch.
 pub(super) struct BatchDevice {
     pub(super) stream: Stream,
+    /// The pinned memory of what the host writes for each step. A write from other memory would wait
+    /// for the device, and a step has up to a dozen writes.
+    staging: Staging,
     pub(super) config: Config,
     pub(super) options: BatchOptions,
     pub(super) weights: Packed<View<u8>>,
@@ -172,6 +175,7 @@ impl BatchDevice {
         let tickets = (MAX_SEQUENCES * c.kv_heads() * attention.groups()) as usize;
         Ok(BatchDevice {
             stream: Stream::new(context)?,
+            staging: Staging::new(context, STAGING_CHUNKS, STAGING_CHUNK_BYTES)?,
             head: BatchHead::new(context, cores, outline, &weights.head, &options)?,
             k_cache: caches("k_cache")?,
             v_cache: caches("v_cache")?,
@@ -209,30 +213,30 @@ impl BatchDevice {
     }
 
     /// Writes rows of the page table.
-    pub(super) fn write_pages(&self, rows: &[(u32, Vec<u32>)]) -> Result<(), Error> {
+    pub(super) fn write_pages(&mut self, rows: &[(u32, Vec<u32>)]) -> Result<(), Error> {
         for (row, pages) in rows.iter().filter(|(_, pages)| !pages.is_empty()) {
             let first = (row * self.max_pages) as usize;
-            self.stream
-                .write(&self.table.view_range(first..first + pages.len()), pages)?;
+            let to = self.table.view_range(first..first + pages.len());
+            self.staging.write(&self.stream, &to, pages)?;
         }
         Ok(())
     }
 
     /// Writes the input of a step to the device.
-    fn write(&self, input: &StepInput) -> Result<(), Error> {
+    fn write(&mut self, input: &StepInput) -> Result<(), Error> {
         let w = &self.chunked.workspace;
         let states: Vec<u32> = input.states.iter().flat_map(|row| row.words()).collect();
-        self.stream
-            .write(&w.state.view_range(0..states.len()), &states)?;
+        let to = w.state.view_range(0..states.len());
+        self.staging.write(&self.stream, &to, &states)?;
         if !input.items.is_empty() {
             let items: Vec<u32> = input.items.iter().flat_map(|item| item.words()).collect();
-            self.stream
-                .write(&w.items(input.items.len() as u32), &items)?;
+            let to = w.items(input.items.len() as u32);
+            self.staging.write(&self.stream, &to, &items)?;
         }
 
         if !input.selected.is_empty() {
-            let selected = self.head.selected.view_range(0..input.selected.len());
-            self.stream.write(&selected, &input.selected)?;
+            let to = self.head.selected.view_range(0..input.selected.len());
+            self.staging.write(&self.stream, &to, &input.selected)?;
         }
         Ok(())
     }
@@ -316,7 +320,7 @@ impl BatchDevice {
 
     /// Writes the states of a decode step and marks the other rows as done. Returns the rows with
     /// their kernels.
-    pub(super) fn write_rows(&self, states: Vec<StepState>) -> Result<StepRows, Error> {
+    pub(super) fn write_rows(&mut self, states: Vec<StepState>) -> Result<StepRows, Error> {
         // The kernels of the pipeline apply no adapters of single rows.
         if row_adapters(&states) == RowAdapters::Some {
             return self.write_batch_rows(states);
@@ -336,7 +340,7 @@ impl BatchDevice {
 
     /// Works like [`write_rows`](BatchDevice::write_rows), with the kernels of a batch for any number
     /// of rows.
-    fn write_batch_rows(&self, states: Vec<StepState>) -> Result<StepRows, Error> {
+    fn write_batch_rows(&mut self, states: Vec<StepState>) -> Result<StepRows, Error> {
         let adapters = row_adapters(&states);
         let bucket = self.write_bucket(states)?;
         Ok(match adapters {
@@ -347,7 +351,7 @@ impl BatchDevice {
 
     /// Writes the states of a decode step with the kernels of a batch, and marks the other rows of
     /// the bucket as idle. Returns the bucket.
-    pub(super) fn write_bucket(&self, states: Vec<StepState>) -> Result<u32, Error> {
+    pub(super) fn write_bucket(&mut self, states: Vec<StepState>) -> Result<u32, Error> {
         let bucket = self.options.bucket_of(states.len() as u32);
         self.write_states(states, bucket, StepState::IDLE)?;
         Ok(bucket)
@@ -355,7 +359,7 @@ impl BatchDevice {
 
     /// Writes the states of a decode step as the first of `rows` rows. The others are `idle`.
     fn write_states(
-        &self,
+        &mut self,
         mut states: Vec<StepState>,
         rows: u32,
         idle: StepState,
@@ -580,8 +584,8 @@ impl BatchDevice {
             bucket: self.options.bucket_of(count),
             splits,
         };
-        self.stream
-            .write(&self.head.selected.view_range(0..rows.len()), rows)?;
+        let to = self.head.selected.view_range(0..rows.len());
+        self.staging.write(&self.stream, &to, rows)?;
         self.head.prepare(self.stream.context(), shape)?;
         let w = &self.chunked.workspace;
         let selected = SelectedRows {
@@ -710,6 +714,11 @@ fn row_adapters(states: &[StepState]) -> RowAdapters {
         RowAdapters::None
     }
 }
+
+/// The number of writes of a step that need not wait for an earlier one.
+const STAGING_CHUNKS: usize = 16;
+/// The bytes of a chunk: the states of 2,048 tokens.
+const STAGING_CHUNK_BYTES: usize = 64 << 10;
 
 /// The buckets of steps with one token per sequence.
 const BUCKETS: [u32; 7] = [8, 16, 32, 64, 128, 192, 256];

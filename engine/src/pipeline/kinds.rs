@@ -4,7 +4,8 @@
 
 use warpwright_model::Layer;
 use warpwright_model::layer::{
-    Attention, Dense, Experts, FeedForward, HeadNorms, Mixer, NormKind, NormPositions,
+    Attention, Dense, Experts, FeedForward, GateActivation, HeadNorms, Mixer, NormKind,
+    NormPositions,
 };
 
 use super::gemv_kind::GemvKind;
@@ -73,6 +74,16 @@ impl PipelineLayer {
         let attention = match &layer.mixer {
             Mixer::Attention(attention) => *attention,
         };
+        if attention.sinks {
+            return Err(Unsupported::Sinks);
+        }
+        if attention.output_bias {
+            return Err(Unsupported::OutputBias);
+        }
+        match layer.feed_forward.activation() {
+            GateActivation::Silu | GateActivation::GeluTanh => {}
+            GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
+        }
         let feed_forward = match &layer.feed_forward {
             FeedForward::Dense(dense) => PipelineFeedForward::Dense(*dense),
             FeedForward::Experts(experts) if experts.shared.is_some() => {

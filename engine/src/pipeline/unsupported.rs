@@ -42,6 +42,12 @@ pub enum Unsupported {
     ProjectionNorms,
     #[error("soft caps are not supported")]
     SoftCaps,
+    #[error("attention sinks are not supported")]
+    Sinks,
+    #[error("a bias of the output projection is not supported")]
+    OutputBias,
+    #[error("the clamped SwiGLU is not supported")]
+    ClampedSwiglu,
     #[error("mixtures of experts are not supported for several tokens at once")]
     Experts,
     #[error("experts that every token passes (shared experts) are not supported")]

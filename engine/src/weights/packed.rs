@@ -114,6 +114,10 @@ buffers! { b, pairs;
     /// The head norms of queries and keys.
     qk_norm: Option<T> = StoredBuffer::all_of([&b.q_norm, &b.k_norm]), optional;
     o: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.o);
+    /// The bias of the output projection.
+    o_bias: Option<T> = StoredBuffer::all_of([&b.o_bias]), optional;
+    /// The attention sinks.
+    sinks: Option<T> = StoredBuffer::all_of([&b.sinks]), optional;
     attn_post_norm: Option<T> = StoredBuffer::all_of([&b.attn_post_norm]), optional;
     ffn_norm: T = StoredBuffer::rows(&b.ffn_norm);
     /// The gate and up matrices of a dense feed-forward, or of all experts, one expert after the
@@ -123,6 +127,10 @@ buffers! { b, pairs;
     down: T = StoredBuffer::tiles(RowOrder::PLAIN, down(b));
     /// The rows of the router.
     router: Option<T> = StoredBuffer::all_of([&b.router]), optional;
+    /// The biases of the router and of the experts.
+    expert_biases: Option<T> = StoredBuffer::all_of([
+        &b.router_bias, &b.gate_experts_bias, &b.up_experts_bias, &b.down_experts_bias,
+    ]), optional;
     /// The gate of the shared expert's output.
     shared_router: Option<T> = StoredBuffer::all_of([&b.shared_router]), optional;
     /// The three matrices of the shared expert, as the file stores them.

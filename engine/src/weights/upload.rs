@@ -397,10 +397,9 @@ mod tests {
         ];
         let block = &packed.blocks[3];
         assert!(block.qkv.to_vec().unwrap() == qkv.concat());
-        let [gate_up, down_tiles] = block.dense().unwrap();
         let [gate, up, down] = w.dense().unwrap();
-        assert!(gate_up.to_vec().unwrap() == tiles(RowOrder::GATE_UP, gate, up));
-        assert!(down_tiles.to_vec().unwrap() == tiles(RowOrder::PLAIN, down, down));
+        assert!(block.gate_up.to_vec().unwrap() == tiles(RowOrder::GATE_UP, gate, up));
+        assert!(block.down.to_vec().unwrap() == tiles(RowOrder::PLAIN, down, down));
         let embed = &model.outline.weights.embed;
         assert!(packed.head.to_vec().unwrap() == tiles(RowOrder::PLAIN, embed, embed));
     }

@@ -63,6 +63,7 @@ const fn experts(count: u32, chosen: u32, width: u32) -> Option<ExpertLayers> {
             weighting: ExpertWeighting::SoftmaxOfChosen,
             weight_scale: 1.0,
             shared: None,
+            biases: false,
         },
         dense: vec![],
     })

@@ -412,6 +412,7 @@ mod tests {
                                 width: 8,
                                 gated: shared.gated,
                             }),
+                            biases: false,
                         },
                         dense: vec![1],
                     }),

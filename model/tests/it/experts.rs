@@ -63,6 +63,7 @@ fn layers_are_those_of_the_keys() {
         weighting: ExpertWeighting::SoftmaxOfChosen,
         weight_scale: 1.0,
         shared: None,
+        biases: false,
     };
     let shares = Some(Experts {
         count: 5,

@@ -2,6 +2,7 @@
 
 mod chat;
 mod config;
+mod divisions;
 mod experts;
 mod folder;
 mod folder_families;

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::future::ready;
 
-use axum::extract::Request;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -60,6 +60,9 @@ fn guarded(state: &AppState, protocol: ProtocolSurface) -> Router<AppState> {
     let panicked = move |panic: Box<dyn Any + Send>| write_error(&panic_error(&*panic));
     protocol
         .routes
+        // The checks have read the body within the server's own limit. The extractors of axum would
+        // refuse a body above 2 MB, in text that no client of a protocol can read.
+        .route_layer(DefaultBodyLimit::disable())
         .route_layer(CatchPanicLayer::custom(panicked))
         .route_layer(checks)
         .method_not_allowed_fallback(wrong_method)

@@ -72,22 +72,40 @@ pub(super) fn queued(time: Duration) {
     histogram!(QUEUE_SECONDS).record(time);
 }
 
-pub(super) fn first_token(time: Duration) {
-    histogram!(FIRST_TOKEN_SECONDS).record(time);
+/// The moments of the tokens that a sequence has got from a step.
+#[derive(Default)]
+pub(super) struct TokenTimes {
+    /// The number of tokens.
+    pub(super) tokens: u64,
+    /// The time from the request to its first token, if that is one of these.
+    pub(super) first: Option<Duration>,
+    /// The time between two of the tokens, and the number of such times.
+    pub(super) between: Option<(Duration, usize)>,
 }
 
-/// Records `count` tokens that came at this interval.
-pub(super) fn between_tokens(time: Duration, count: usize) {
-    histogram!(BETWEEN_TOKENS_SECONDS).record_many(time, count);
+/// Records the tokens of all sequences of a step.
+pub(super) fn tokens(times: &[TokenTimes]) {
+    if times.is_empty() {
+        return;
+    }
+    // Looking up a metric takes longer than adding to it.
+    let between = histogram!(BETWEEN_TOKENS_SECONDS);
+    let mut generated = 0;
+    for sequence in times {
+        generated += sequence.tokens;
+        if let Some(time) = sequence.first {
+            histogram!(FIRST_TOKEN_SECONDS).record(time);
+        }
+        if let Some((time, count)) = sequence.between {
+            between.record_many(time, count);
+        }
+    }
+    counter!(GENERATED_TOKENS).increment(generated);
 }
 
 pub(super) fn prompt(tokens: u64, cached: u64) {
     counter!(PROMPT_TOKENS).increment(tokens);
     counter!(CACHED_TOKENS).increment(cached);
-}
-
-pub(super) fn generated(tokens: u64) {
-    counter!(GENERATED_TOKENS).increment(tokens);
 }
 
 pub(super) fn verified(drafted: u64, accepted: u64) {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use warpwright_engine::{LogProbabilities, Sampling};
 use warpwright_model::Matcher;
 
-use super::metrics;
+use super::metrics::{self, TokenTimes};
 use super::outbox::Outbox;
 use super::request::{
     AtEnd, EndReason, GenerationEnded, GenerationError, GenerationEvent, GenerationRequest,
@@ -218,7 +218,7 @@ impl ServedRequest {
         if over && end != Some(EndReason::Stop) {
             end = Some(EndReason::Grammar);
         }
-        self.record_times(sent.len(), now);
+        outbox.record(self.take_times(sent.len(), now));
         if !sent.is_empty() {
             outbox.push(&self.events, GenerationEvent::Tokens(sent));
         }
@@ -249,20 +249,25 @@ impl ServedRequest {
         (self.limit == 0).then_some(self.limit_reason)
     }
 
-    fn record_times(&mut self, tokens: usize, now: Instant) {
+    /// Returns the metrics of `tokens` tokens that come now.
+    fn take_times(&mut self, tokens: usize, now: Instant) -> TokenTimes {
+        let mut times = TokenTimes {
+            tokens: tokens as u64,
+            ..TokenTimes::default()
+        };
         let mut later = tokens;
         if self.times.first_token.is_none() {
             self.times.first_token = Some(now);
-            metrics::first_token(now - self.times.arrived);
+            times.first = Some(now - self.times.arrived);
             later = tokens.saturating_sub(1);
         }
         if let Some(last) = self.times.last_token
             && later > 0
         {
-            metrics::between_tokens((now - last) / later as u32, later);
+            times.between = Some(((now - last) / later as u32, later));
         }
         self.times.last_token = Some(now);
-        metrics::generated(tokens as u64);
+        times
     }
 
     /// Sends the end of the generation.

@@ -105,6 +105,8 @@ def main(program, model):
 
     run("sdk.py", computing())
     run_npm(computing)
+    run("frameworks.py", Server(program, model, "--scripted", str(HERE / "frameworks.jsonl"),
+                                "--chat-template", str(HERE / "agents.jinja"), "--ctx", "8192"))
     # It starts its own server, because its model needs a larger context and its own replies.
     print("== agents.py", flush=True)
     subprocess.run([sys.executable, HERE / "agents.py", program, model], timeout=END, check=True)

@@ -8,11 +8,14 @@ The tests stay as they are. Two things are different from a run without the plug
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 SECONDS = int(os.environ.get("TEST_SECONDS", "120"))
 OUTCOMES = os.environ["OUTCOMES"]
+# The file in which the shim names the option or the model that it does not have.
+SHIM_FAILURE = Path(os.environ["SHIM_FAILURE"])
 
 
 class TestTimeout(Exception):
@@ -31,6 +34,7 @@ def pytest_collection_finish(session):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item, nextitem):
+    SHIM_FAILURE.unlink(missing_ok=True)
     signal.signal(signal.SIGALRM, too_long)
     signal.alarm(SECONDS)
     yield
@@ -46,6 +50,8 @@ def detail(report):
     """Returns the reason in one line."""
     if report.outcome == "skipped":
         return str(report.longrepr[2])
+    if SHIM_FAILURE.exists():
+        return SHIM_FAILURE.read_text(encoding="utf-8")
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash else str(report.longrepr)
     lines = [line for line in text.splitlines() if line.strip()]

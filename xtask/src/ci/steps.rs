@@ -249,7 +249,7 @@ pub(super) const STEPS: [CiStep; 25] = [
         name: "fuzz",
         tier: Tier::Full,
         minutes: "not measured",
-        checks: "half a minute of fuzzing for each entry point of the emulator",
+        checks: "half a minute of fuzzing for each entry point of the emulator, the replies and the requests",
         work: CiAction::IfAvailable {
             probe: has_fuzz,
             function: fuzz,
@@ -399,15 +399,15 @@ fn semver() -> Result<()> {
 
 /// Fuzzes each target for a short time, which finds panics on the first inputs but no deep bugs.
 fn fuzz() -> Result<()> {
-    for target in ["parse", "decode", "program"] {
-        let fuzz = [
-            "+nightly",
-            "fuzz",
-            "run",
-            "--fuzz-dir",
-            "ptx-emu/fuzz",
-            target,
-        ];
+    for (folder, target) in [
+        ("ptx-emu/fuzz", "parse"),
+        ("ptx-emu/fuzz", "decode"),
+        ("ptx-emu/fuzz", "program"),
+        ("model/fuzz", "calls"),
+        ("model/fuzz", "thoughts"),
+        ("server/fuzz", "request"),
+    ] {
+        let fuzz = ["+nightly", "fuzz", "run", "--fuzz-dir", folder, target];
         cargo(&[&fuzz[..], &["--", "-max_total_time=30"]].concat())?;
     }
     Ok(())

@@ -268,16 +268,28 @@ impl<'a> CallStream<'a> {
                     return parts;
                 }
                 State::Answer(_) => self.state = State::Text,
-                State::Call(syntax) => match self.last_call(syntax, end) {
-                    Ok((calls, bytes)) => parts.extend(self.accept(calls, bytes)),
-                    Err(fault) => parts.extend(self.reject(syntax, fault)),
+                // The text that arrived last may not have been looked at yet.
+                State::Call(syntax) => match self.certain_call(syntax) {
+                    Some(certain) => parts.extend(certain),
+                    None => parts.extend(self.last_call_or_text(syntax, end)),
                 },
-                State::Recipient => match self.harmony_call(Arrival::All) {
-                    Ok((call, bytes)) => parts.extend(self.accept(vec![call], bytes)),
-                    Err(fault) => parts.extend(self.reject_mark("<|channel|>", fault)),
+                State::Recipient => match self.certain_recipient() {
+                    Some(certain) => parts.extend(certain),
+                    None => match self.harmony_call(&self.held, Arrival::All) {
+                        Ok((call, bytes)) => parts.extend(self.accept(vec![call], bytes)),
+                        Err(fault) => parts.extend(self.reject_mark("<|channel|>", fault)),
+                    },
                 },
             }
             parts.extend(self.steps());
+        }
+    }
+
+    /// Returns the calls that the reply ends with, or its text if they are none.
+    fn last_call_or_text(&mut self, syntax: &'static Syntax, end: ReplyEnd) -> Vec<ReplyPart> {
+        match self.last_call(syntax, end) {
+            Ok((calls, bytes)) => self.accept(calls, bytes),
+            Err(fault) => self.reject(syntax, fault, self.held.len()),
         }
     }
 
@@ -311,10 +323,14 @@ impl<'a> CallStream<'a> {
     /// Returns text up to a mark.
     fn text(&mut self) -> Option<Vec<ReplyPart>> {
         if let Some((at, marks)) = self.opened_thought() {
-            self.held.drain(..at + marks.open.len());
+            // The white space in front of the mark may have been returned already.
+            let mut parts = self.take(at).unwrap_or_default();
+            self.held.drain(..marks.open.len());
             self.thought.clear();
             self.state = State::Thought(marks);
-            return Some(vec![]);
+            // It belongs to the mark, also if the thought stays empty.
+            parts.push(ReplyPart::Reasoning(String::new()));
+            return Some(parts);
         }
 
         // A longer mark of a thought may begin with another mark.
@@ -516,20 +532,28 @@ impl<'a> CallStream<'a> {
 
         self.next_look = self.held.len() + self.held.len() / 8;
         self.searched = self.held.len();
-        match self.certain_calls(syntax) {
+        self.certain_call(syntax)
+    }
+
+    /// Returns calls if the text that is held back has certain ones, or its text if it has none.
+    fn certain_call(&mut self, syntax: &'static Syntax) -> Option<Vec<ReplyPart>> {
+        match self.certain_calls(syntax, &self.held) {
             Ok((calls, bytes)) => Some(self.accept(calls, bytes)),
             Err(CallFault::Open(_)) => None,
-            Err(fault @ CallFault::Wrong(_)) => Some(self.reject(syntax, fault)),
+            Err(CallFault::Wrong(_)) => {
+                let read = |text: &str| self.certain_calls(syntax, text).map(drop);
+                let (fault, end) = first_fault(&self.held, read);
+                Some(self.reject(syntax, fault, end))
+            }
         }
     }
 
-    /// Returns the calls in the text that is held back and their end, if no further text can change
-    /// them.
-    fn certain_calls(&self, syntax: &'static Syntax) -> Parsed<(Vec<ToolCall>, usize)> {
-        let mut cursor = self.cursor(syntax);
+    /// Returns the calls in a text and their end, if no further text can change them.
+    fn certain_calls(&self, syntax: &'static Syntax, text: &str) -> Parsed<(Vec<ToolCall>, usize)> {
+        let mut cursor = body_start(syntax, text);
         let calls = match self.body(syntax, &cursor)? {
             CallBody::Elements(elements) => {
-                elements.check_start(&self.held)?;
+                elements.check_start(text)?;
                 return Err(NOT_CLOSED);
             }
             CallBody::Marked(format) => {
@@ -552,7 +576,7 @@ impl<'a> CallStream<'a> {
 
     /// Returns the calls in the text that is held back and their end, where no more text comes.
     fn last_call(&self, syntax: &'static Syntax, end: ReplyEnd) -> Parsed<(Vec<ToolCall>, usize)> {
-        let mut cursor = self.cursor(syntax);
+        let mut cursor = body_start(syntax, &self.held);
         let calls = match self.body(syntax, &cursor)? {
             CallBody::Elements(elements) => return self.last_elements(elements, end),
             CallBody::Marked(format) => {
@@ -606,15 +630,6 @@ impl<'a> CallStream<'a> {
         Ok(found)
     }
 
-    /// Returns the position at the start of the body.
-    fn cursor(&self, syntax: &Syntax) -> Cursor<'_> {
-        let start = match syntax.place {
-            CallsPlace::Anywhere => syntax.opens.len(),
-            CallsPlace::Start => 0,
-        };
-        Cursor::new(&self.held, start)
-    }
-
     /// Returns the reader of the body. The mark `<tool_call>` has several.
     fn body(&self, syntax: &Syntax, cursor: &Cursor<'_>) -> Parsed<CallBody> {
         let CallBody::ToolCall = syntax.body else {
@@ -659,14 +674,16 @@ impl<'a> CallStream<'a> {
         calls.into_iter().map(ReplyPart::Call).collect()
     }
 
-    /// Reports that a mark does not start a call, and returns the rest of the reply as text.
-    fn reject(&mut self, syntax: &'static Syntax, fault: CallFault) -> Vec<ReplyPart> {
+    /// Reports that a mark does not start a call, and returns the rest of the reply as text. `end`
+    /// is the end of the text that shows the fault.
+    fn reject(&mut self, syntax: &'static Syntax, fault: CallFault, end: usize) -> Vec<ReplyPart> {
         // Without an opening mark, a reply may simply be JSON or a list, unless it names a
-        // function.
+        // function. A name after the fault does not count, because it may not have arrived yet.
+        let read = &self.held[..end];
         let names = |name: &str| {
             [format!("\"{name}\""), format!("{name}(")]
                 .iter()
-                .any(|begin| self.held.contains(begin))
+                .any(|begin| read.contains(begin))
         };
         if syntax.place == CallsPlace::Start && !self.tools.names().any(names) {
             self.state = State::Text;
@@ -696,11 +713,19 @@ impl<'a> CallStream<'a> {
         let begins = BEGINS
             .iter()
             .any(|mark| self.held.starts_with(mark) || mark.starts_with(&self.held));
-        let end = self.held.find("<|message|>");
-        if !begins || end.is_none() && self.held.len() > HEADER {
-            // The model wrote text without a header.
+        const MESSAGE: &str = "<|message|>";
+        let end = self.held.find(MESSAGE);
+        // The text that had arrived before the header was complete.
+        let open = end.map_or(self.held.len(), |end| end + MESSAGE.len() - 1);
+        if !begins || open > HEADER {
+            // The model wrote text without a header. A mark at its start is a part of it, because
+            // it would otherwise begin the same header again.
             self.state = State::Message(MessageKind::Text);
-            return Some(vec![]);
+            let mark = BEGINS.iter().find(|mark| self.held.starts_with(**mark));
+            return Some(
+                self.take(mark.map_or(0, |mark| mark.len()))
+                    .unwrap_or_default(),
+            );
         }
 
         let header = self.held[..end?].to_owned();
@@ -710,7 +735,7 @@ impl<'a> CallStream<'a> {
             return Some(vec![]);
         }
 
-        self.held.drain(..header.len() + "<|message|>".len());
+        self.held.drain(..header.len() + MESSAGE.len());
         if header_value(&header, "<|channel|>") != Some("analysis") {
             self.state = State::Message(MessageKind::Text);
             return Some(vec![]);
@@ -769,16 +794,25 @@ impl<'a> CallStream<'a> {
             return None;
         }
         self.next_look = self.held.len() + self.held.len() / 8;
-        match self.harmony_call(Arrival::Some) {
+        self.certain_recipient()
+    }
+
+    /// Returns the call of gpt-oss if it is certain, or its text if it is none.
+    fn certain_recipient(&mut self) -> Option<Vec<ReplyPart>> {
+        match self.harmony_call(&self.held, Arrival::Some) {
             Ok((call, bytes)) => Some(self.accept(vec![call], bytes)),
             Err(CallFault::Open(_)) => None,
-            Err(fault @ CallFault::Wrong(_)) => Some(self.reject_mark("<|channel|>", fault)),
+            Err(CallFault::Wrong(_)) => {
+                let read = |text: &str| self.harmony_call(text, Arrival::Some).map(drop);
+                let (fault, _) = first_fault(&self.held, read);
+                Some(self.reject_mark("<|channel|>", fault))
+            }
         }
     }
 
     /// Reads a header and the call after it, and returns the call and its end.
-    fn harmony_call(&self, arrival: Arrival) -> Parsed<(ToolCall, usize)> {
-        let mut cursor = Cursor::new(&self.held, 0);
+    fn harmony_call(&self, text: &str, arrival: Arrival) -> Parsed<(ToolCall, usize)> {
+        let mut cursor = Cursor::new(text, 0);
         let header = cursor.until("<|message|>")?;
         let recipient = header_value(header, "to=").unwrap_or_default();
         if !is_whole(header, recipient) {
@@ -824,6 +858,31 @@ impl<'a> CallStream<'a> {
         self.at_start &= taken.trim().is_empty();
         (!taken.is_empty()).then(|| text(taken))
     }
+}
+
+/// Returns the position at the start of the body of a call.
+fn body_start<'t>(syntax: &Syntax, text: &'t str) -> Cursor<'t> {
+    let start = match syntax.place {
+        CallsPlace::Anywhere => syntax.opens.len(),
+        CallsPlace::Start => 0,
+    };
+    // The mark itself may not have arrived completely.
+    Cursor::new(text, start.min(text.len()))
+}
+
+/// Returns the fault of the shortest beginning of a text that no continuation can turn into a call,
+/// and the end of this beginning.
+///
+/// A longer text may show another fault, and how much of it has arrived depends on the division of
+/// the reply. `text` itself must have such a fault. All texts that continue a wrong one are wrong,
+/// so the shortest one is found by bisection.
+fn first_fault(text: &str, read: impl Fn(&str) -> Parsed<()>) -> (CallFault, usize) {
+    let is_wrong = |end: usize| matches!(read(&text[..end]), Err(CallFault::Wrong(_)));
+    let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    let first = ends.partition_point(|end| !is_wrong(*end));
+    let end = ends.get(first).copied().unwrap_or(text.len());
+    let fault = read(&text[..end]).err().unwrap_or(NOT_CLOSED);
+    (fault, end)
 }
 
 /// Returns the state before the reply of a format with messages, or `None` for other formats.

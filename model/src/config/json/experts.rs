@@ -36,6 +36,7 @@ pub(crate) fn read(
             weighting: weighting(keys, names.weighting)?,
             weight_scale: 1.0,
             shared: shared(keys, names.shared)?,
+            biases: architecture.sinks_and_biases,
         },
         dense: dense(keys, names.layers, layers)?,
     })

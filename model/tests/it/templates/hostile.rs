@@ -108,7 +108,7 @@ fn call(random: &mut Random, fragments: &[String]) -> Wanted {
 }
 
 /// Cuts calls that the template writes into fragments. Returns `None` if it writes none.
-fn fragments(template: &ChatTemplate, tools: &Tools) -> Option<Vec<String>> {
+pub(crate) fn fragments(template: &ChatTemplate, tools: &Tools) -> Option<Vec<String>> {
     let run = ("run".to_owned(), json!({ "command": "AAA" }));
     let weather = (
         "get_weather".to_owned(),

@@ -24,7 +24,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 #[utoipa::path(
     post,
     path = "/v1/messages",
-    request_body = MessagesRequest,
+    request_body(content = MessagesRequest, example = json!({"max_tokens": 64, "messages": [{"role": "user", "content": "What is a slice?"}]})),
     responses(
         (status = 200, description = "A message, or its events", body = MessageObject),
         (status = "default", description = "An error", body = ErrorObject),
@@ -43,7 +43,7 @@ pub(super) async fn messages(
 #[utoipa::path(
     post,
     path = "/v1/messages/count_tokens",
-    request_body = MessagesRequest,
+    request_body(content = MessagesRequest, example = json!({"max_tokens": 64, "messages": [{"role": "user", "content": "What is a slice?"}]})),
     responses(
         (status = 200, description = "The number of tokens", body = TokenCount),
         (status = "default", description = "An error", body = ErrorObject),

@@ -31,10 +31,10 @@ pub struct MessagesRequest {
     /// The name of the model.
     pub model: Option<String>,
     /// The conversation. If the last message is the assistant's, the reply continues it.
-    #[schema(nullable = false)]
+    #[schema(required = true, nullable = false, min_items = 1)]
     pub messages: Option<Vec<MessageParam>>,
     /// The maximum number of tokens of the reply. It is required, except to count tokens.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, minimum = 1)]
     pub max_tokens: Option<Whole>,
     /// The instructions.
     #[schema(schema_with = TextOr::<TextBlock>::schema)]
@@ -52,8 +52,10 @@ pub struct MessagesRequest {
     /// The strings that end the reply.
     pub stop_sequences: Option<Vec<String>>,
     /// The temperature: 0 for the most likely token.
+    #[schema(minimum = 0, maximum = 100)]
     pub temperature: Option<f64>,
     /// The share of the probability from which tokens are chosen.
+    #[schema(minimum = 0, maximum = 1)]
     pub top_p: Option<f64>,
     /// The number of tokens from which one is chosen. 0 means all.
     #[schema(value_type = Option<u32>)]

@@ -12,7 +12,7 @@ use super::error::error_response;
 use super::prompt::{Prompts, SpecialTokens, TextPrompt, blocking};
 use crate::error::{ErrorKind, RequestError};
 use crate::http::state::AppState;
-use crate::protocol::shared::{Body, Whole, whole_in};
+use crate::protocol::shared::{Body, Whole, text_prompt_schema};
 
 /// The body of `POST /embedding`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -20,21 +20,32 @@ pub(super) struct EmbeddingRequest {
     /// The name of the model. A server with one model needs none.
     model: Option<String>,
     /// The text, or a list of texts and lists of token ids.
-    #[schema(value_type = Option<String>)]
+    #[schema(schema_with = text_prompt_schema)]
     content: Option<Value>,
     /// The text, if `content` is absent.
-    #[schema(value_type = Option<String>)]
+    #[schema(schema_with = text_prompt_schema)]
     input: Option<Value>,
     /// The norm by which vectors are scaled to length 1. Only 2, the Euclidean one, is supported.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 2, maximum = 2)]
     embd_normalize: Option<Whole>,
+}
+
+/// Checks that the vectors are wanted with the only norm that is supported.
+fn check_norm(norm: Option<Whole>) -> Result<(), RequestError> {
+    match norm {
+        None | Some(Whole(2)) => Ok(()),
+        Some(Whole(other)) => Err(RequestError::invalid(
+            "embd_normalize",
+            format!("`embd_normalize` is {other}: only 2, the Euclidean norm, is supported"),
+        )),
+    }
 }
 
 /// Returns the mean of the hidden states of each text, scaled to length 1.
 #[utoipa::path(
     post,
     path = "/embedding",
-    request_body = EmbeddingRequest,
+    request_body(content = EmbeddingRequest, example = json!({"content": "The borrow checker"})),
     responses(
         (status = 200, description = "The vectors"),
         (status = 400, description = "A field is wrong"),
@@ -49,7 +60,7 @@ pub(super) async fn embedding(State(state): State<AppState>, body: Bytes) -> Res
 
 async fn embedded(state: &AppState, body: &[u8]) -> Result<Value, RequestError> {
     let request: EmbeddingRequest = Body::parse(body)?.read()?;
-    whole_in("embd_normalize", request.embd_normalize, 2..=2)?;
+    check_norm(request.embd_normalize)?;
     let model = state.models.find(request.model.as_deref()).await?;
     model.refuse_adapter("embeddings")?;
     let (field, content) = match (request.content, request.input) {

@@ -18,7 +18,7 @@ use crate::reply::{self, ReplyPrompt};
 #[utoipa::path(
     post,
     path = "/apply-template",
-    request_body = ChatBody,
+    request_body(content = ChatBody, example = json!({"messages": [{"role": "user", "content": "What is a slice?"}]})),
     responses(
         (status = 200, description = "The prompt"),
         (status = 400, description = "A field is wrong, or the model has no chat template"),

@@ -15,7 +15,23 @@ use super::prompt::{SpecialTokens, TextPrompt, blocking, spelled_text};
 use crate::error::RequestError;
 use crate::http::state::AppState;
 use crate::models::ServedModel;
-use crate::protocol::shared::Body;
+use crate::protocol::shared::{Body, Refused, Unless, text_prompt_schema};
+
+/// The fields of vLLM's endpoint with the same path. Without an error, the response would be an
+/// empty list, because `content` is absent.
+const REFUSED_TOKENIZE: &[Refused] = &[
+    Refused {
+        field: "prompt",
+        unless: Unless::Empty,
+        advice: "use `content`",
+    },
+    Refused {
+        field: "messages",
+        unless: Unless::Empty,
+        advice: "use /apply-template for the prompt of a conversation, or \
+                 /v1/chat/completions/input_tokens for the number of its tokens",
+    },
+];
 
 /// The body of `POST /tokenize`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -23,7 +39,7 @@ pub(super) struct TokenizeRequest {
     /// The name of the model. A server with one model needs none.
     model: Option<String>,
     /// The text, or a list of texts and token ids.
-    #[schema(value_type = Option<String>)]
+    #[schema(schema_with = text_prompt_schema)]
     content: Option<Value>,
     /// Whether the token that begins texts is added. The default is false.
     add_special: Option<bool>,
@@ -46,7 +62,7 @@ pub(super) struct DetokenizeRequest {
 #[utoipa::path(
     post,
     path = "/tokenize",
-    request_body = TokenizeRequest,
+    request_body(content = TokenizeRequest, example = json!({"content": "The borrow checker"})),
     responses(
         (status = 200, description = "The tokens"),
         (status = 400, description = "A field is wrong"),
@@ -54,7 +70,9 @@ pub(super) struct DetokenizeRequest {
 )]
 pub(super) async fn tokenize(State(state): State<AppState>, body: Bytes) -> Response {
     let answer = async {
-        let request: TokenizeRequest = Body::parse(&body)?.read()?;
+        let body = Body::parse(&body)?;
+        body.refuse(REFUSED_TOKENIZE)?;
+        let request: TokenizeRequest = body.read()?;
         let model = state.models.find(request.model.as_deref()).await?;
         blocking(move || tokenized(&model, &request)).await
     };
@@ -128,7 +146,7 @@ fn piece(model: &ServedModel, token: u32) -> Value {
 #[utoipa::path(
     post,
     path = "/detokenize",
-    request_body = DetokenizeRequest,
+    request_body(content = DetokenizeRequest, example = json!({"tokens": [1, 2, 3]})),
     responses(
         (status = 200, description = "The text"),
         (status = 400, description = "A field is wrong"),

@@ -17,8 +17,10 @@ use crate::protocol::shared::Body;
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub struct LoadAdapterRequest {
     /// The name for the field `model` of requests.
+    #[schema(required = true, nullable = false)]
     pub lora_name: Option<String>,
     /// The folder of the adapter, in the folder of `--lora-dir`.
+    #[schema(required = true, nullable = false)]
     pub lora_path: Option<String>,
 }
 
@@ -26,6 +28,7 @@ pub struct LoadAdapterRequest {
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 pub struct UnloadAdapterRequest {
     /// The name of the adapter.
+    #[schema(required = true, nullable = false)]
     pub lora_name: Option<String>,
 }
 
@@ -34,7 +37,7 @@ pub struct UnloadAdapterRequest {
     post,
     path = "/v1/load_lora_adapter",
     tag = "OpenAI",
-    request_body = LoadAdapterRequest,
+    request_body(content = LoadAdapterRequest, example = json!({"lora_name": "poet", "lora_path": "poet"})),
     responses(
         (status = 200, description = "The adapter is loaded"),
         (status = 400, description = "A field is wrong, or the adapter does not fit", body = ErrorBody),
@@ -51,9 +54,10 @@ pub(super) async fn load(State(state): State<AppState>, body: Bytes) -> Response
     post,
     path = "/v1/unload_lora_adapter",
     tag = "OpenAI",
-    request_body = UnloadAdapterRequest,
+    request_body(content = UnloadAdapterRequest, example = json!({"lora_name": "poet"})),
     responses(
         (status = 200, description = "New requests cannot use the adapter any more"),
+        (status = 400, description = "A field is wrong", body = ErrorBody),
         (status = 403, description = "The server unloads no adapters", body = ErrorBody),
         (status = 404, description = "There is no such adapter", body = ErrorBody),
     ),

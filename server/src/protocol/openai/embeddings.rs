@@ -15,7 +15,7 @@ use super::error::{ErrorBody, error_response};
 use crate::error::RequestError;
 use crate::http::state::AppState;
 use crate::models::ServedModel;
-use crate::protocol::shared::{Body, Whole};
+use crate::protocol::shared::{Body, Whole, prompts_schema};
 use crate::reply::{self, ReplyPrompt};
 
 /// The body of an embedding request.
@@ -24,7 +24,7 @@ pub struct EmbeddingsRequest {
     /// The name of the model.
     pub model: Option<String>,
     /// A text, a list of token ids, or a list of texts and lists of token ids.
-    #[schema(required = true)]
+    #[schema(required = true, schema_with = prompts_schema)]
     pub input: Option<Value>,
     /// The form of the vectors: `float` or `base64`.
     pub encoding_format: Option<String>,
@@ -88,7 +88,7 @@ enum VectorForm {
     post,
     path = "/v1/embeddings",
     tag = "OpenAI",
-    request_body = EmbeddingsRequest,
+    request_body(content = EmbeddingsRequest, example = json!({"input": ["The borrow checker", "A slice"]})),
     responses(
         (status = 200, description = "The vectors", body = EmbeddingList),
         (status = "4XX", description = "The request is wrong", body = ErrorBody),

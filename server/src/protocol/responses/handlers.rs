@@ -27,7 +27,7 @@ use crate::reply::{self, Replies, ReplyPrompt};
 #[utoipa::path(
     post,
     path = "/v1/responses",
-    request_body = ResponsesRequest,
+    request_body(content = ResponsesRequest, example = json!({"input": "What is a slice?", "max_output_tokens": 64})),
     responses(
         (status = 200, description = "A response, or its events", body = ResponseObject),
         (status = "default", description = "An error", body = ErrorBody),
@@ -48,7 +48,7 @@ pub(super) async fn responses(
 #[utoipa::path(
     post,
     path = "/v1/responses/input_tokens",
-    request_body = ResponsesRequest,
+    request_body(content = ResponsesRequest, example = json!({"input": "What is a slice?", "max_output_tokens": 64})),
     responses(
         (status = 200, description = "The number of tokens", body = InputTokens),
         (status = "default", description = "An error", body = ErrorBody),

@@ -69,29 +69,34 @@ pub struct ResponsesRequest {
     /// The reasoning of the model.
     pub reasoning: Option<ReasoningParam>,
     /// The maximum number of tokens of text and reasoning.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, minimum = 1)]
     pub max_output_tokens: Option<Whole>,
     /// The maximum number of calls of OpenAI's own tools. There are none here.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, minimum = 1)]
     pub max_tool_calls: Option<Whole>,
     /// The temperature: 0 for the most likely token.
+    #[schema(minimum = 0, maximum = 100)]
     pub temperature: Option<f64>,
     /// The share of the probability from which tokens are chosen.
+    #[schema(minimum = 0, maximum = 1)]
     pub top_p: Option<f64>,
     /// The penalty of tokens that occur in the text so far.
+    #[schema(minimum = -100, maximum = 100)]
     pub presence_penalty: Option<f64>,
     /// The penalty of tokens by the number of times that they occur in the text so far.
+    #[schema(minimum = -100, maximum = 100)]
     pub frequency_penalty: Option<f64>,
     /// The number of tokens from which one is chosen. It is an extension.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub top_k: Option<Whole>,
     /// The minimum probability of a token, relative to the most likely one. It is an extension.
+    #[schema(minimum = 0, maximum = 1)]
     pub min_p: Option<f64>,
     /// The random seed. It is an extension.
     #[schema(value_type = Option<i64>)]
     pub seed: Option<Whole>,
     /// The number of most likely tokens whose log-probabilities are returned, up to 20.
-    #[schema(value_type = Option<u32>)]
+    #[schema(value_type = Option<u32>, maximum = 20)]
     pub top_logprobs: Option<Whole>,
     /// Further data in the response. `message.output_text.logprobs` adds log-probabilities.
     pub include: Option<Vec<String>>,

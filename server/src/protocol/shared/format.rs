@@ -172,7 +172,15 @@ impl StructuredOutputs {
             let path = "structured_outputs.choice";
             found.push((path, one_of(path, texts)?));
         }
-        found.extend(lark("structured_outputs.grammar", self.grammar.as_deref())?);
+        if let Some(text) = &self.grammar {
+            let path = "structured_outputs.grammar";
+            // The client wants a constraint, so a reply without one would be wrong.
+            if text.trim().is_empty() {
+                let message = format!("`{path}` is empty: write a grammar, or leave it out");
+                return Err(RequestError::invalid(path, message));
+            }
+            found.extend(lark(path, Some(text))?);
+        }
         Ok(found)
     }
 }
@@ -315,6 +323,10 @@ mod tests {
             (
                 r#"{"structured_outputs": {"structural_tag": {}}}"#,
                 "structured_outputs.structural_tag",
+            ),
+            (
+                r#"{"structured_outputs": {"grammar": " "}}"#,
+                "structured_outputs.grammar",
             ),
         ] {
             let error = grammar(json).unwrap_err();

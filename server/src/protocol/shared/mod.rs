@@ -5,6 +5,7 @@ mod content;
 mod format;
 mod gbnf;
 mod history;
+mod prompt_schema;
 mod ranges;
 mod refused;
 mod sampling;
@@ -22,6 +23,7 @@ pub use format::{
     FormatRequest, NamedSchema, ResponseFormat, StructuredOutputs, any_object, json_schema,
 };
 pub use history::{call_arguments, name_answers};
+pub use prompt_schema::{prompts_schema, text_prompt_schema};
 pub use ranges::{number_in, whole_in};
 pub use refused::{Refused, Unless};
 pub use sampling::{REFUSED_SAMPLING, SamplingRequest};

@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
 
 use super::ranges::{number_in, whole_in};
 use super::refused::{Refused, Unless};
@@ -25,28 +27,37 @@ const BANNED: f64 = -1e4;
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub struct SamplingRequest {
     /// The temperature: 0 for the most likely token, up to 100.
+    #[schema(minimum = 0, maximum = 100)]
     pub temperature: Option<f64>,
     /// The probability mass of the most likely tokens to keep.
+    #[schema(minimum = 0, maximum = 1)]
     pub top_p: Option<f64>,
     /// The number of most likely tokens to keep. 0 and -1 keep all.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub top_k: Option<Whole>,
     /// The minimum probability of a token, relative to the most likely one.
+    #[schema(minimum = 0, maximum = 1)]
     pub min_p: Option<f64>,
     /// The probability mass of the most typical tokens to keep.
+    #[schema(minimum = 0, maximum = 1)]
     pub typical_p: Option<f64>,
     /// The divisor of the logits of the latest tokens (llama.cpp's name).
+    #[schema(minimum = 0.01, maximum = 100)]
     pub repeat_penalty: Option<f64>,
     /// The divisor of the logits of the latest tokens (vLLM's name).
+    #[schema(minimum = 0.01, maximum = 100)]
     pub repetition_penalty: Option<f64>,
     /// The value subtracted from the logits of the latest tokens.
+    #[schema(minimum = -100, maximum = 100)]
     pub presence_penalty: Option<f64>,
     /// The value subtracted from the logits of the latest tokens for each occurrence.
+    #[schema(minimum = -100, maximum = 100)]
     pub frequency_penalty: Option<f64>,
     /// The number of latest tokens that are penalized.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 1024)]
     pub repeat_last_n: Option<Whole>,
     /// The values added to logits, by token id.
+    #[schema(schema_with = biases_schema)]
     pub logit_bias: Option<Value>,
     /// The random seed. -1 chooses one.
     #[schema(value_type = Option<i64>)]
@@ -123,6 +134,16 @@ impl SamplingRequest {
             Some(false) | None => AtEnd::Stop,
         }
     }
+}
+
+/// Returns the schema of biases: an object or a list of pairs.
+fn biases_schema() -> RefOr<Schema> {
+    let pair = ArrayBuilder::new().min_items(Some(2)).max_items(Some(2));
+    OneOfBuilder::new()
+        .item(ObjectBuilder::new().schema_type(Type::Object))
+        .item(ArrayBuilder::new().items(pair))
+        .item(ObjectBuilder::new().schema_type(Type::Null))
+        .into()
 }
 
 /// Reads biases: an object `{"id": bias}` as in OpenAI's protocol, or a list of pairs `[id, bias]`

@@ -32,7 +32,7 @@ pub(super) use self::request::CompletionRequest as CompletionBody;
 #[utoipa::path(
     post,
     path = "/completion",
-    request_body = CompletionRequest,
+    request_body(content = CompletionRequest, example = json!({"prompt": "The borrow checker", "n_predict": 16})),
     responses(
         (status = 200, description = "The continuation, or a stream of events with its parts"),
         (status = 400, description = "A field is wrong, or the prompt is longer than the context"),

@@ -14,7 +14,7 @@ use crate::protocol::native::prompt::{Prompts, SpecialTokens, TextPrompt, blocki
 use crate::protocol::native::settings::Settings;
 use crate::protocol::shared::{
     Body, FormatRequest, REFUSED_SAMPLING, Refused, SamplingRequest, Unless, Whole, random_salt,
-    whole_in,
+    text_prompt_schema, whole_in,
 };
 use crate::reply::{ReplyPrompt, ReplyRequest};
 
@@ -30,24 +30,24 @@ pub(crate) struct CompletionRequest {
     /// The name of the model. A server with one model needs none.
     pub(super) model: Option<String>,
     /// The prompt: a text, a list of texts and token ids, or a list of prompts.
-    #[schema(value_type = Option<String>)]
+    #[schema(required = true, schema_with = text_prompt_schema)]
     prompt: Option<Value>,
     /// The maximum number of tokens. -1 is no limit but the context.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = -1)]
     n_predict: Option<Whole>,
     /// The maximum number of tokens, if `n_predict` is absent.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = -1)]
     max_tokens: Option<Whole>,
     /// The number of replies to each prompt.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     n_cmpl: Option<Whole>,
     /// The number of replies to each prompt, if `n_cmpl` is absent.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     n: Option<Whole>,
     /// Whether the reply is streamed.
     stream: Option<bool>,
     /// The number of log-probabilities per token.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 32)]
     n_probs: Option<Whole>,
     /// Whether the ids of the tokens are returned.
     return_tokens: Option<bool>,

@@ -30,7 +30,7 @@ use crate::reply::{self, ReplyPrompt};
     post,
     path = "/v1/chat/completions",
     tag = "OpenAI",
-    request_body = ChatBody,
+    request_body(content = ChatBody, example = json!({"messages": [{"role": "user", "content": "What is a slice?"}], "max_tokens": 64})),
     responses(
         (status = 200, description = "The reply, or server-sent events", content(
             (ChatCompletion = "application/json"),
@@ -63,7 +63,7 @@ pub(crate) struct PromptTokenCount {
     post,
     path = "/v1/chat/completions/input_tokens",
     tag = "OpenAI",
-    request_body = ChatBody,
+    request_body(content = ChatBody, example = json!({"messages": [{"role": "user", "content": "What is a slice?"}], "max_tokens": 64})),
     responses(
         (status = 200, description = "The number of tokens", body = PromptTokenCount),
         (status = "4XX", description = "The request is wrong", body = ErrorBody),

@@ -13,28 +13,28 @@ pub struct ChatRequest {
     /// The name of the model.
     pub model: Option<String>,
     /// The conversation. If the last message is the assistant's, the reply continues it.
-    #[schema(required = true)]
+    #[schema(required = true, nullable = false, min_items = 1)]
     pub messages: Option<Vec<MessageRequest>>,
     /// Whether the reply is sent as server-sent events.
     pub stream: Option<bool>,
     /// The options of a stream.
     pub stream_options: Option<StreamOptions>,
     /// The number of replies: 1 to 128.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     pub n: Option<Whole>,
     /// The maximum number of tokens. -1 allows as many as the context has space for.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub max_tokens: Option<Whole>,
     /// The newer name of `max_tokens`, which has priority.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub max_completion_tokens: Option<Whole>,
     /// The name of `max_tokens` in llama.cpp.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub n_predict: Option<Whole>,
     /// Whether log-probabilities are returned.
     pub logprobs: Option<bool>,
     /// The number of best log-probabilities per token: 0 to 20.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 20)]
     pub top_logprobs: Option<Whole>,
     /// The functions that the model may call.
     pub tools: Option<Vec<Value>>,

@@ -11,7 +11,8 @@ use crate::protocol::openai::form::{
     Delivery, MAX_BEST, MAX_REPLIES, ResponseForm, max_tokens, salt_for,
 };
 use crate::protocol::shared::{
-    Body, FormatRequest, REFUSED_SAMPLING, Refused, SamplingRequest, Unless, Whole, whole_in,
+    Body, FormatRequest, REFUSED_SAMPLING, Refused, SamplingRequest, Unless, Whole, prompts_schema,
+    whole_in,
 };
 use crate::reply::ReplyRequest;
 
@@ -24,26 +25,26 @@ pub struct TextCompletionRequest {
     /// The name of the model.
     pub model: Option<String>,
     /// A text, a list of token ids, or a list of texts and lists of token ids.
-    #[schema(required = true)]
+    #[schema(required = true, schema_with = prompts_schema)]
     pub prompt: Option<Value>,
     /// Whether the text is sent as server-sent events.
     pub stream: Option<bool>,
     /// The options of a stream.
     pub stream_options: Option<StreamOptions>,
     /// The number of texts per prompt: 1 to 128.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     pub n: Option<Whole>,
     /// The same number as `n`.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 1, maximum = 128)]
     pub best_of: Option<Whole>,
     /// The maximum number of tokens, 16 by default. -1 allows as many as the context has space for.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub max_tokens: Option<Whole>,
     /// The name of `max_tokens` in llama.cpp.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = -1)]
     pub n_predict: Option<Whole>,
     /// The number of best log-probabilities per token: 0 to 20.
-    #[schema(value_type = Option<i64>)]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 20)]
     pub logprobs: Option<Whole>,
     /// Whether the text begins with the prompt, and the log-probabilities with those of the
     /// prompt's tokens.

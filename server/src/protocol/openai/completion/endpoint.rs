@@ -33,7 +33,7 @@ const RETRY: Duration = Duration::from_millis(50);
     post,
     path = "/v1/completions",
     tag = "OpenAI",
-    request_body = CompletionBody,
+    request_body(content = CompletionBody, example = json!({"prompt": "The borrow checker", "max_tokens": 16})),
     responses(
         (status = 200, description = "The texts, or server-sent events", content(
             (Completion = "application/json"),
