@@ -292,7 +292,7 @@ fn qwen3_moe_fused(s: Sizes) -> Vec<LayerTensor> {
         "mlp.experts.gate_up_proj",
         "mlp.experts.down_proj",
     ];
-    let dense = s.layer % 2 == 0;
+    let dense = s.layer.is_multiple_of(2);
     qwen3_moe(
         s,
         if dense {

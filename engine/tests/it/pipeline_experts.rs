@@ -205,7 +205,7 @@ fn the_bound_finds_wrong_experts() {
     let file = QWEN3.file();
     let model = open("right", &file);
     let wanted = oracle::logits(&model, &IDS, Keep::Half).concat();
-    let expert = |tensor: &str| {
+    let expert = |tensor: &'static str| {
         move |file: File| {
             file.edit(tensor, |tensor| {
                 let len = tensor.data.len() / QWEN3.count as usize;
