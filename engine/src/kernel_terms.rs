@@ -31,11 +31,13 @@ pub(crate) fn rotary_row_order(attention: &Attention) -> RowOrder {
     }
 }
 
-/// Returns the kernels' activation function.
+/// Returns the kernels' activation function. The clamped SwiGLU has its own kernel, and the callers of
+/// this function refuse it or handle it before.
 pub(crate) fn kernel_activation(activation: GateActivation) -> Activation {
     match activation {
         GateActivation::Silu => Activation::Silu,
         GateActivation::GeluTanh => Activation::GeluTanh,
+        GateActivation::ClampedSwiglu => unreachable!("only the simple kernels compute it"),
     }
 }
 

@@ -56,6 +56,7 @@ pub use measure::{Multiply, Read};
 pub use pipeline::{AddNormed, AddNormedArgs, Advance, EmbedRows, EmbedTiled, Pack};
 pub use shared::constant::Constant;
 pub use shared::{Overlap, ProductTile, Random};
+pub use simple::add_bias::AddBias;
 pub use simple::argmax::{ArgmaxBlocks, ArgmaxFinal};
 pub use simple::attention::{Attention, AttentionCombine, AttentionCombineSinks};
 pub use simple::choose_experts::{ChooseExperts, Weighting};

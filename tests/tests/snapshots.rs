@@ -41,7 +41,8 @@ const SNAPSHOTS: &str = "snapshots";
 
 /// The folders of the kernel families: the start of a kernel's name, and the folder. The longest
 /// start that fits decides.
-const FOLDERS: [(&str, &str); 46] = [
+const FOLDERS: [(&str, &str); 47] = [
+    ("add_bias", "simple"),
     ("add_expert_bias", "simple"),
     ("add_experts", "simple"),
     ("add_gated", "simple"),

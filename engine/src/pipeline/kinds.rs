@@ -4,7 +4,7 @@
 
 use warpwright_model::Layer;
 use warpwright_model::layer::{
-    Attention, Dense, FeedForward, HeadNorms, Mixer, NormKind, NormPositions,
+    Attention, Dense, FeedForward, GateActivation, HeadNorms, Mixer, NormKind, NormPositions,
 };
 
 use super::unsupported::Unsupported;
@@ -35,6 +35,16 @@ impl PipelineLayer {
         let attention = match &layer.mixer {
             Mixer::Attention(attention) => *attention,
         };
+        if attention.sinks {
+            return Err(Unsupported::Sinks);
+        }
+        if attention.output_bias {
+            return Err(Unsupported::OutputBias);
+        }
+        match layer.feed_forward.activation() {
+            GateActivation::Silu | GateActivation::GeluTanh => {}
+            GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
+        }
         let dense = match &layer.feed_forward {
             FeedForward::Dense(dense) => *dense,
             FeedForward::Experts(_) => return Err(Unsupported::Experts),

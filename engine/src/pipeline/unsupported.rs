@@ -42,6 +42,12 @@ pub enum Unsupported {
     ProjectionNorms,
     #[error("soft caps are not supported")]
     SoftCaps,
+    #[error("attention sinks are not supported")]
+    Sinks,
+    #[error("a bias of the output projection is not supported")]
+    OutputBias,
+    #[error("the clamped SwiGLU is not supported")]
+    ClampedSwiglu,
     #[error("mixtures of experts are not supported")]
     Experts,
     #[error("{tensor} is {}, which has no tiled layout", format.name())]

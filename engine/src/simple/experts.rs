@@ -12,24 +12,27 @@ use warpwright_driver::stream::Queue;
 use warpwright_driver::{Context, Error};
 use warpwright_kernels::simple::choose_experts::{ChooseExpertsArgs, MAX_CHOSEN, MAX_EXPERTS};
 use warpwright_kernels::simple::experts::{
-    AddExpertsArgs, AddGatedArgs, CombineExpertsArgs, ExpertGemvArgs,
+    AddExpertBiasArgs, AddExpertsArgs, AddGatedArgs, CombineExpertsArgs, ExpertGemvArgs,
 };
-use warpwright_kernels::simple::swiglu::SwiGluArgs;
 use warpwright_kernels::{
-    AddExperts, AddGated, ChooseExperts, CombineExperts, ExpertGemv, Gemv, GemvAdd, SwiGlu, Team,
-    Weighting,
+    AddExpertBias, AddExperts, AddGated, ChooseExperts, CombineExperts, ExpertGemv, Gemv, GemvAdd,
+    Team, Weighting,
 };
 use warpwright_model::layer::{ExpertWeighting, Experts, SharedExpert};
 use warpwright_model::{Config, Weight};
 
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::kernel_format;
+use crate::simple::added_bias::AddedBias;
+use crate::simple::gate::{GateKernel, GateVectors};
 use crate::simple::matrix::GemvMatrix;
 
 /// The experts of a layer, with their kernels.
 pub(crate) struct SimpleExperts {
     /// The rows of the router.
     pub(crate) router: GemvMatrix<Gemv>,
+    /// The bias of the router, if it has one.
+    router_bias: Option<AddedBias>,
     pub(crate) gate: ExpertMatrices,
     pub(crate) up: ExpertMatrices,
     pub(crate) down: ExpertMatrices,
@@ -64,6 +67,8 @@ pub(crate) struct ExpertMatrices {
     kernel: Arc<Kernel<ExpertGemv>>,
     /// The weights, as the file stores them.
     w: View<u8>,
+    /// The biases of all experts, `[experts, rows]`, and their kernel, if they have biases.
+    bias: Option<(Arc<Kernel<AddExpertBias>>, View<f32>)>,
     experts: u32,
     rows: u32,
     n: u32,
@@ -168,15 +173,24 @@ pub(crate) struct ExpertKernels<'c> {
     combine: SharedKernels<'c, CombineExperts>,
     add: SharedKernels<'c, AddExperts>,
     add_gated: SharedKernels<'c, AddGated>,
+    bias: SharedKernels<'c, AddExpertBias>,
 }
 
-/// The weights of a layer's experts and where they are: each has a description and its bytes.
+/// The weights of a layer's experts.
 pub(crate) struct ExpertWeights<'a> {
     pub(crate) router: GemvMatrix<Gemv>,
-    pub(crate) gate: (&'a Weight, &'a View<u8>),
-    pub(crate) up: (&'a Weight, &'a View<u8>),
-    pub(crate) down: (&'a Weight, &'a View<u8>),
+    pub(crate) router_bias: Option<AddedBias>,
+    pub(crate) gate: ExpertWeight<'a>,
+    pub(crate) up: ExpertWeight<'a>,
+    pub(crate) down: ExpertWeight<'a>,
     pub(crate) shared: Option<SimpleSharedExpert>,
+}
+
+/// The matrices of all experts: their description, their bytes, and their biases.
+pub(crate) struct ExpertWeight<'a> {
+    pub(crate) weight: &'a Weight,
+    pub(crate) w: &'a View<u8>,
+    pub(crate) bias: Option<View<f32>>,
 }
 
 impl<'c> ExpertKernels<'c> {
@@ -187,6 +201,7 @@ impl<'c> ExpertKernels<'c> {
             combine: SharedKernels::new(context),
             add: SharedKernels::new(context),
             add_gated: SharedKernels::new(context),
+            bias: SharedKernels::new(context),
         }
     }
 
@@ -202,6 +217,7 @@ impl<'c> ExpertKernels<'c> {
         };
         Ok(SimpleExperts {
             router: weights.router,
+            router_bias: weights.router_bias,
             gate: self.matrices(weights.gate)?,
             up: self.matrices(weights.up)?,
             down: self.matrices(weights.down)?,
@@ -225,7 +241,8 @@ impl<'c> ExpertKernels<'c> {
         })
     }
 
-    fn matrices(&mut self, (weight, w): (&Weight, &View<u8>)) -> Result<ExpertMatrices, Error> {
+    fn matrices(&mut self, matrices: ExpertWeight<'_>) -> Result<ExpertMatrices, Error> {
+        let ExpertWeight { weight, w, bias } = matrices;
         let format = kernel_format(weight.format);
         let rows = weight.rows();
         let n = weight.row_len();
@@ -233,6 +250,10 @@ impl<'c> ExpertKernels<'c> {
         Ok(ExpertMatrices {
             kernel: self.gemv.load(ExpertGemv { format, team })?,
             w: w.clone(),
+            bias: match bias {
+                Some(bias) => Some((self.bias.load(AddExpertBias)?, bias)),
+                None => None,
+            },
             experts: weight.matrices(),
             rows,
             n,
@@ -244,7 +265,7 @@ impl<'c> ExpertKernels<'c> {
 pub(crate) struct ExpertPass<'a> {
     pub(crate) described: &'a Experts,
     pub(crate) layer: &'a SimpleExperts,
-    pub(crate) swiglu: &'a Kernel<SwiGlu>,
+    pub(crate) gate: &'a GateKernel,
     pub(crate) buffers: &'a ExpertBuffers,
     /// The input of the experts, `[hidden]`.
     pub(crate) x: &'a View<f32>,
@@ -298,6 +319,9 @@ impl ExpertPass<'_> {
         } = *self.described;
         let logits = part(&b.logits, count);
         self.layer.router.launch(queue, self.x, &logits)?;
+        if let Some(bias) = &self.layer.router_bias {
+            bias.launch(queue, &logits)?;
+        }
         let args = ChooseExpertsArgs::<Host> {
             logits: &logits,
             index: &b.index.view_range(0..chosen as usize),
@@ -309,7 +333,7 @@ impl ExpertPass<'_> {
         queue.launch(&self.layer.choose, args)
     }
 
-    /// Queues the product of each slot.
+    /// Queues the product of each slot, and the addition of its bias.
     fn products(
         &self,
         queue: &mut impl Queue,
@@ -322,13 +346,15 @@ impl ExpertPass<'_> {
         let ExpertMatrices {
             kernel,
             w,
+            bias,
             experts,
             rows,
             n,
         } = matrices;
+        let index = &self.buffers.index.view_range(0..chosen as usize);
         let args = ExpertGemvArgs::<Host> {
             w,
-            index: &self.buffers.index.view_range(0..chosen as usize),
+            index,
             x,
             y,
             experts: *experts,
@@ -340,6 +366,18 @@ impl ExpertPass<'_> {
                 Inputs::Each => *n,
             },
         };
+        queue.launch(kernel, args)?;
+        let Some((kernel, bias)) = bias else {
+            return Ok(());
+        };
+        let args = AddExpertBiasArgs::<Host> {
+            bias,
+            index,
+            y,
+            experts: *experts,
+            slots: chosen,
+            n: *rows,
+        };
         queue.launch(kernel, args)
     }
 
@@ -347,13 +385,12 @@ impl ExpertPass<'_> {
     fn activate(&self, queue: &mut impl Queue, n: u32) -> Result<View<f32>, Error> {
         let b = self.buffers;
         let inner = part(&b.inner, n);
-        let args = SwiGluArgs::<Host> {
+        let vectors = GateVectors {
             gate: &part(&b.gate, n),
             up: &part(&b.up, n),
             y: &inner,
-            n,
         };
-        queue.launch(self.swiglu, args)?;
+        self.gate.launch(queue, vectors)?;
         Ok(inner)
     }
 

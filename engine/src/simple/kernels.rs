@@ -6,18 +6,17 @@ use ptx_gen::KernelDef;
 use warpwright_driver::Context;
 use warpwright_driver::launch::Kernel;
 use warpwright_kernels::{
-    ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Constant, Embed, RmsNorm,
-    Rope, SoftCap, SwiGlu,
+    ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, AttentionCombineSinks,
+    Constant, Embed, RmsNorm, Rope, SoftCap,
 };
-use warpwright_model::layer::{self, FeedForward, Mixer};
+use warpwright_model::layer::{self, Mixer};
 use warpwright_model::{Config, Layer, Outline};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
-use crate::kernel_terms::{
-    kernel_activation, kernel_embedding_scale, kernel_format, kernel_pairing,
-};
+use crate::kernel_terms::{kernel_embedding_scale, kernel_format, kernel_pairing};
 use crate::signed;
+use crate::simple::gate::{GateKernel, GateLoader};
 use crate::simple::norm::NormKernel;
 
 /// The compiled kernels, one for each kind of launch.
@@ -39,8 +38,16 @@ pub(crate) struct SimpleKernels {
 pub(crate) struct SimpleLayerKernels {
     pub(crate) rope: Arc<Kernel<Rope>>,
     pub(crate) attention: Arc<Kernel<Attention>>,
-    pub(crate) combine: Arc<Kernel<AttentionCombine>>,
-    pub(crate) swiglu: Arc<Kernel<SwiGlu>>,
+    pub(crate) combine: CombineKernel,
+    pub(crate) gate: GateKernel,
+}
+
+/// The kernel that combines the partial results of attention.
+pub(crate) enum CombineKernel {
+    /// The softmax of the scores.
+    Plain(Arc<Kernel<AttentionCombine>>),
+    /// The softmax of the scores and of each head's sink.
+    Sinks(Arc<Kernel<AttentionCombineSinks>>),
 }
 
 /// The kernels of layers that were loaded so far.
@@ -48,16 +55,20 @@ struct LayerLoader<'c> {
     rope: SharedKernels<'c, Rope>,
     attention: SharedKernels<'c, Attention>,
     combine: SharedKernels<'c, AttentionCombine>,
-    swiglu: SharedKernels<'c, SwiGlu>,
+    combine_sinks: SharedKernels<'c, AttentionCombineSinks>,
+    gate: GateLoader<'c>,
 }
 
 impl LayerLoader<'_> {
     /// Loads the kernels of a layer.
     fn load(&mut self, c: &Config, layer: &Layer) -> Result<SimpleLayerKernels, Error> {
         let Mixer::Attention(attention) = &layer.mixer;
-        let activation = match &layer.feed_forward {
-            FeedForward::Dense(dense) => dense.activation,
-            FeedForward::Experts(experts) => experts.activation,
+        let head_dim = attention.head_dim;
+        let combine = if attention.sinks {
+            let kernel = AttentionCombineSinks { head_dim };
+            CombineKernel::Sinks(self.combine_sinks.load(kernel)?)
+        } else {
+            CombineKernel::Plain(self.combine.load(AttentionCombine { head_dim })?)
         };
         Ok(SimpleLayerKernels {
             rope: self.rope.load(Rope {
@@ -65,13 +76,8 @@ impl LayerLoader<'_> {
                 magnitude: c.angle_magnitude(attention),
             })?,
             attention: self.attention.load(attention_kernel(attention))?,
-            combine: self.combine.load(AttentionCombine {
-                head_dim: attention.head_dim,
-            })?,
-            swiglu: self.swiglu.load(SwiGlu {
-                threads: THREADS,
-                activation: kernel_activation(activation),
-            })?,
+            combine,
+            gate: self.gate.load(layer.feed_forward.activation())?,
         })
     }
 }
@@ -86,7 +92,8 @@ impl SimpleKernels {
             rope: SharedKernels::new(context),
             attention: SharedKernels::new(context),
             combine: SharedKernels::new(context),
-            swiglu: SharedKernels::new(context),
+            combine_sinks: SharedKernels::new(context),
+            gate: GateLoader::new(context),
         };
         let layers = c.layers.iter().map(|layer| loader.load(c, layer));
         Ok(SimpleKernels {

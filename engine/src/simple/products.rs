@@ -7,15 +7,17 @@ use ptx_gen::KernelDef;
 use warpwright_driver::launch::Kernel;
 use warpwright_driver::memory::{Buffer, View};
 use warpwright_driver::{Context, Error};
-use warpwright_kernels::{AddNormed, Format, Gemv, GemvAdd, GemvBias, Team};
+use warpwright_kernels::{AddBias, AddNormed, Format, Gemv, GemvAdd, GemvBias, Team};
 use warpwright_model::adapter::names;
 use warpwright_model::layer::{Experts, FeedForward, SharedExpert};
 use warpwright_model::{Block, Layer, Outline, Weight, Weights};
 
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::kernel_format;
+use crate::simple::added_bias::AddedBias;
 use crate::simple::experts::{
-    ExpertBuffers, ExpertKernels, ExpertWeights, SharedDown, SimpleExperts, SimpleSharedExpert,
+    ExpertBuffers, ExpertKernels, ExpertWeight, ExpertWeights, SharedDown, SimpleExperts,
+    SimpleSharedExpert,
 };
 use crate::simple::matrix::GemvMatrix;
 use crate::weights::lora_tiles::{self, LoraShape};
@@ -41,6 +43,10 @@ pub(crate) struct SimpleLayer {
     /// The projections of queries, keys and values.
     pub(crate) qkv: [QkvProjection; 3],
     pub(crate) o: OutputProjection,
+    /// The bias of the output projection, in layers with one.
+    pub(crate) o_bias: Option<AddedBias>,
+    /// The scores of the attention sinks, `[heads]`, in layers with sinks.
+    pub(crate) sinks: Option<View<f32>>,
     /// The weights of the norm before the feed-forward, in layers that norm its input separately.
     pub(crate) ffn_norm: Option<View<f32>>,
     pub(crate) feed_forward: SimpleFeedForward,
@@ -109,6 +115,7 @@ impl SimpleWeights {
             biased: SharedKernels::new(context),
             added: SharedKernels::new(context),
             normed: SharedKernels::new(context),
+            bias: SharedKernels::new(context),
             experts: ExpertKernels::new(context),
         };
         let w = &outline.weights;
@@ -156,6 +163,7 @@ struct GemvKernels<'c> {
     biased: SharedKernels<'c, GemvBias>,
     added: SharedKernels<'c, GemvAdd>,
     normed: SharedKernels<'c, AddNormed>,
+    bias: SharedKernels<'c, AddBias>,
     experts: ExpertKernels<'c>,
 }
 
@@ -174,6 +182,8 @@ impl GemvKernels<'_> {
                 self.projection(&w.v, &b.v, &b.v_bias, &None)?,
             ],
             o: self.output(&w.o, &b.o, &b.attn_post_norm)?,
+            o_bias: self.added_bias(&b.o_bias)?,
+            sinks: floats(&b.sinks)?,
             ffn_norm: floats(&b.ffn_norm)?,
             feed_forward: match &described.feed_forward {
                 FeedForward::Dense(_) => SimpleFeedForward::Dense(self.dense(w, b)?),
@@ -197,22 +207,31 @@ impl GemvKernels<'_> {
         })
     }
 
-    fn mixture(
+    fn mixture<'a>(
         &mut self,
         experts: &Experts,
-        w: &Block<Weight>,
-        b: &Block<View<u8>>,
+        w: &'a Block<Weight>,
+        b: &'a Block<View<u8>>,
     ) -> Result<SimpleExperts, Error> {
         let router = both(&w.router, &b.router);
         let shared = match experts.shared {
             Some(shared) => Some(self.shared_expert(&shared, w, b)?),
             None => None,
         };
+        let expert = |weight, w: &'a Option<View<u8>>, bias| {
+            let (weight, w) = both(weight, w);
+            Ok::<_, Error>(ExpertWeight {
+                weight,
+                w,
+                bias: floats(bias)?,
+            })
+        };
         let weights = ExpertWeights {
             router: self.plain(router.0, router.1)?,
-            gate: both(&w.gate_experts, &b.gate_experts),
-            up: both(&w.up_experts, &b.up_experts),
-            down: both(&w.down_experts, &b.down_experts),
+            router_bias: self.added_bias(&b.router_bias)?,
+            gate: expert(&w.gate_experts, &b.gate_experts, &b.gate_experts_bias)?,
+            up: expert(&w.up_experts, &b.up_experts, &b.up_experts_bias)?,
+            down: expert(&w.down_experts, &b.down_experts, &b.down_experts_bias)?,
             shared,
         };
         self.experts.experts(experts, weights)
@@ -242,6 +261,17 @@ impl GemvKernels<'_> {
             up: self.plain(up.0, up.1)?,
             down,
         })
+    }
+
+    /// Loads the kernel of a bias, if the layer has it.
+    fn added_bias(&mut self, bias: &Option<View<u8>>) -> Result<Option<AddedBias>, Error> {
+        match floats(bias)? {
+            Some(bias) => {
+                let kernel = self.bias.load(AddBias)?;
+                Ok(Some(AddedBias { kernel, bias }))
+            }
+            None => Ok(None),
+        }
     }
 
     fn experts_norm(&mut self, norm: &Option<View<u8>>) -> Result<ExpertsNorm, Error> {

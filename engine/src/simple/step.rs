@@ -23,20 +23,23 @@ use warpwright_driver::memory::View;
 use warpwright_driver::stream::Queue;
 use warpwright_kernels::pipeline::advance::AdvanceArgs;
 use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
-use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
+use warpwright_kernels::simple::attention::{
+    AttentionArgs, AttentionCombineArgs, AttentionCombineSinksArgs,
+};
 use warpwright_kernels::simple::embed::EmbedArgs;
 use warpwright_kernels::simple::gemv::GemvBiasArgs;
 use warpwright_kernels::simple::rms_norm::RmsNormArgs;
 use warpwright_kernels::simple::rope::RopeArgs;
 use warpwright_kernels::simple::soft_cap::SoftCapArgs;
-use warpwright_kernels::simple::swiglu::SwiGluArgs;
 use warpwright_kernels::{AddNormed, AddNormedArgs};
 use warpwright_model::layer::{Attention, Dense, Experts, FeedForward, Mixer, NormPositions};
 use warpwright_model::{Config, Layer};
 
 use crate::buffers::DecoderBuffers;
+use crate::simple::added_bias::AddedBias;
 use crate::simple::experts::{ExpertOutput, ExpertPass, SimpleExperts};
-use crate::simple::kernels::SimpleKernels;
+use crate::simple::gate::GateVectors;
+use crate::simple::kernels::{CombineKernel, SimpleKernels};
 use crate::simple::matrix::GemvMatrix;
 use crate::simple::norm::NormedRows;
 use crate::simple::products::{
@@ -113,8 +116,9 @@ impl SimpleStep<'_> {
             self.project(queue, attention, projection, lora, x, y)?;
         }
         self.rope(queue, index, attention)?;
-        self.attend(queue, index, attention)?;
-        self.output(queue, &layer.o, &layer.lora[3], &b.heads)
+        self.attend(queue, index, attention, layer)?;
+        let bias = layer.o_bias.as_ref();
+        self.output(queue, &layer.o, bias, &layer.lora[3], &b.heads)
     }
 
     fn feed_forward(
@@ -173,14 +177,13 @@ impl SimpleStep<'_> {
             self.lora(queue, lora, x, y)?;
         }
 
-        let args = SwiGluArgs::<Host> {
+        let vectors = GateVectors {
             gate: &gate,
             up: &up,
             y: &inner,
-            n: dense.width,
         };
-        queue.launch(&self.kernels.layers[index].swiglu, args)?;
-        self.output(queue, &matrices.down, &lora[6], &inner)
+        self.kernels.layers[index].gate.launch(queue, vectors)?;
+        self.output(queue, &matrices.down, None, &lora[6], &inner)
     }
 
     fn experts(
@@ -198,7 +201,7 @@ impl SimpleStep<'_> {
         let pass = ExpertPass {
             described: experts,
             layer: matrices,
-            swiglu: &self.kernels.layers[index].swiglu,
+            gate: &self.kernels.layers[index].gate,
             buffers,
             x,
         };
@@ -302,11 +305,12 @@ impl SimpleStep<'_> {
         b.launch(queue, &u, y)
     }
 
-    /// Queues the addition of a projection to the residual stream.
+    /// Queues the addition of a projection and its bias to the residual stream.
     fn output(
         &self,
         queue: &mut impl Queue,
         output: &OutputProjection,
+        bias: Option<&AddedBias>,
         lora: &Option<SimpleLora>,
         x: &View<f32>,
     ) -> Result<(), Error> {
@@ -314,6 +318,9 @@ impl SimpleStep<'_> {
         match output {
             OutputProjection::Plain(matrix) => {
                 matrix.launch(queue, x, &b.x)?;
+                if let Some(bias) = bias {
+                    bias.launch(queue, &b.x)?;
+                }
                 self.lora(queue, lora, x, &b.x)
             }
             OutputProjection::Normed(matrix, add_normed, gamma) => {
@@ -321,6 +328,9 @@ impl SimpleStep<'_> {
                 // free.
                 let y = &*b.normed;
                 matrix.launch(queue, x, y)?;
+                if let Some(bias) = bias {
+                    bias.launch(queue, y)?;
+                }
                 self.lora(queue, lora, x, y)?;
                 self.add_normed(queue, add_normed, gamma, y)
             }
@@ -381,6 +391,7 @@ impl SimpleStep<'_> {
         queue: &mut impl Queue,
         index: usize,
         attention: &Attention,
+        layer: &SimpleLayer,
     ) -> Result<(), Error> {
         let b = &self.buffers;
         let c = &self.config;
@@ -397,13 +408,30 @@ impl SimpleStep<'_> {
             scale: c.score_scale(attention),
         };
         queue.launch(&self.kernels.layers[index].attention, args)?;
-        let args = AttentionCombineArgs::<Host> {
-            partials: &b.partials,
-            y: &b.heads,
-            heads: attention.heads,
-            splits: b.splits,
-        };
-        queue.launch(&self.kernels.layers[index].combine, args)
+        match (&self.kernels.layers[index].combine, &layer.sinks) {
+            (CombineKernel::Plain(kernel), None) => queue.launch(
+                kernel,
+                AttentionCombineArgs::<Host> {
+                    partials: &b.partials,
+                    y: &b.heads,
+                    heads: attention.heads,
+                    splits: b.splits,
+                },
+            ),
+            (CombineKernel::Sinks(kernel), Some(sinks)) => queue.launch(
+                kernel,
+                AttentionCombineSinksArgs::<Host> {
+                    partials: &b.partials,
+                    sinks,
+                    y: &b.heads,
+                    heads: attention.heads,
+                    splits: b.splits,
+                },
+            ),
+            (CombineKernel::Plain(_), Some(_)) | (CombineKernel::Sinks(_), None) => {
+                unreachable!("the kernels were loaded from the description of the weights")
+            }
+        }
     }
 
     fn argmax(&self, queue: &mut impl Queue) -> Result<(), Error> {

@@ -98,6 +98,10 @@ buffers! { b, pairs;
     /// The head norms of queries and keys.
     qk_norm: Option<T> = StoredBuffer::all_of([&b.q_norm, &b.k_norm]), optional;
     o: T = StoredBuffer::tiles(RowOrder::PLAIN, &b.o);
+    /// The bias of the output projection.
+    o_bias: Option<T> = StoredBuffer::all_of([&b.o_bias]), optional;
+    /// The attention sinks.
+    sinks: Option<T> = StoredBuffer::all_of([&b.sinks]), optional;
     attn_post_norm: Option<T> = StoredBuffer::all_of([&b.attn_post_norm]), optional;
     ffn_norm: T = StoredBuffer::rows(&b.ffn_norm);
     /// The gate and up matrices of a dense feed-forward.
@@ -114,6 +118,10 @@ buffers! { b, pairs;
     up_experts: Option<T> = StoredBuffer::all_of([&b.up_experts]), optional;
     /// The down matrices of all experts, as the file stores them.
     down_experts: Option<T> = StoredBuffer::all_of([&b.down_experts]), optional;
+    /// The biases of the router and of the experts.
+    expert_biases: Option<T> = StoredBuffer::all_of([
+        &b.router_bias, &b.gate_experts_bias, &b.up_experts_bias, &b.down_experts_bias,
+    ]), optional;
     /// The gate of the shared expert's output.
     shared_router: Option<T> = StoredBuffer::all_of([&b.shared_router]), optional;
     /// The three matrices of the shared expert, as the file stores them.

@@ -14,6 +14,7 @@ mod changes;
 mod decode;
 mod experts;
 mod folder_families;
+mod gpt_oss;
 mod grammar;
 mod info;
 mod lora_gguf;

@@ -2,7 +2,7 @@
 
 use warpwright_engine::{Decoder, Launch, Options, Prefer};
 use warpwright_model::Model;
-use warpwright_model::rope::{Rope, Scaling, Yarn};
+use warpwright_model::rope::{Rope, Scaling, Yarn, YarnBounds};
 
 use crate::decode::{check_logits, compare_logits, emulator, logits};
 use crate::synth::{Q8_0, Synth, synth};
@@ -173,6 +173,7 @@ fn neutral_values_change_nothing() {
 #[test]
 fn yarn_of_real_models() {
     let yarn = Yarn {
+        bounds: YarnBounds::Whole,
         factor: 4.0,
         original_context: 32768,
         beta_fast: 32.0,

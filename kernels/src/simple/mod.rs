@@ -1,6 +1,7 @@
 //! The simple kernels: one operation each. They read weights as a GGUF file stores them, run on
 //! sm_75 and newer, and start when the previous kernel has completed.
 
+pub mod add_bias;
 pub mod argmax;
 pub mod attention;
 pub mod choose_experts;

@@ -1,5 +1,6 @@
 //! The shipped variants of the simple kernels.
 
+use super::add_bias::AddBias;
 use super::argmax::{ArgmaxBlocks, ArgmaxFinal};
 use super::attention::{Attention, AttentionCombine, AttentionCombineSinks};
 use super::choose_experts::{ChooseExperts, Weighting};
@@ -121,6 +122,7 @@ pub(crate) fn experts() -> Variants {
     list.add([CombineExperts]);
     list.add([AddExperts]);
     list.add([AddGated]);
+    list.add([AddBias]);
     list.add([ClampedSwiGlu]);
     list.add([AttentionCombineSinks { head_dim: 64 }]);
     list

@@ -4,8 +4,8 @@ use crate::machine::{FEW, check};
 use ptx_emu::Module;
 use ptx_gen::{AnyKernel, Target, print};
 use warpwright_kernels::{
-    AddExpertBias, AddExperts, AddGated, AttentionCombine, AttentionCombineSinks, ChooseExperts,
-    ClampedSwiGlu, CombineExperts, ExpertGemv, Format, Team, Variant, Weighting,
+    AddBias, AddExpertBias, AddExperts, AddGated, AttentionCombine, AttentionCombineSinks,
+    ChooseExperts, ClampedSwiGlu, CombineExperts, ExpertGemv, Format, Team, Variant, Weighting,
 };
 
 /// Returns the first failure of a kernel's cases, if its text is changed.
@@ -155,7 +155,8 @@ fn an_unbounded_index_is_found() {
 
 #[test]
 fn sums_equal_their_reference() {
-    let kernels: [&dyn Variant; 7] = [
+    let kernels: [&dyn Variant; 8] = [
+        &AddBias,
         &AddExpertBias,
         &AddExperts,
         &CombineExperts,

@@ -4,6 +4,7 @@
 //! [`layers`](crate::architecture::layers), and the tensors of a layer in
 //! [`roles`](crate::architecture::roles).
 
+use crate::config::rope::YarnBounds;
 use crate::layer::attention::HeadNorms;
 use crate::layer::description::{NormKind, NormPositions};
 use crate::layer::feed_forward::{ExpertWeighting, GateActivation};
@@ -39,6 +40,11 @@ pub struct Architecture {
     pub activation: GateActivation,
     /// The mixtures of experts in the files of the family.
     pub experts: FamilyExperts,
+    /// Whether each head has an attention sink, and the projection of attention's output, the router
+    /// and the experts have biases.
+    pub sinks_and_biases: bool,
+    /// The bounds between the pairs that YaRN scales and those that it does not.
+    pub yarn_bounds: YarnBounds,
     /// The factor of the embeddings.
     pub embedding_scale: EmbeddingScaling,
     /// The layers that attend to a sliding window, and those that are not rotated.
@@ -56,6 +62,9 @@ pub struct Architecture {
     /// The matrices whose rows are stored one after the other in one tensor of a file. Each entry
     /// has the name of the tensor, and the names that its matrices have as separate tensors.
     pub fused: &'static [(&'static str, &'static [&'static str])],
+    /// The modules whose names in GGUF files differ from the usual ones. Each entry has the usual name
+    /// of the tensor, and its name in the files of the family.
+    pub gguf_modules: &'static [(&'static str, &'static str)],
     /// The modules whose names in folders differ from the usual ones. Each entry has the name of
     /// the module in GGUF files, and its name behind `model.layers.N.` in folders.
     pub folder_modules: &'static [(&'static str, &'static str)],
@@ -200,6 +209,8 @@ impl Architecture {
         norm: NormKind::Rms,
         activation: GateActivation::Silu,
         experts: FamilyExperts::IfCounted(MIXTRAL_EXPERTS),
+        sinks_and_biases: false,
+        yarn_bounds: YarnBounds::Whole,
         embedding_scale: EmbeddingScaling::One,
         windows: Windows::None,
         factors: FileFactors::None,
@@ -207,6 +218,7 @@ impl Architecture {
         scores_by_hidden: None,
         long_factors: false,
         fused: &[],
+        gguf_modules: &[],
         folder_modules: &[],
     };
 
@@ -472,8 +484,33 @@ impl Architecture {
         ..*Architecture::GRANITE
     };
 
+    /// gpt-oss. Layers alternate between a window and all positions, each head has an attention sink,
+    /// and all projections have biases (`models/openai-moe.cpp` of llama.cpp, `modeling_gpt_oss.py` in
+    /// transformers). The bounds of YaRN are not rounded, as in the reference implementation and in
+    /// transformers. llama.cpp rounds them, so its frequencies differ slightly.
+    pub const GPT_OSS: &Architecture = &Architecture {
+        name: "gpt-oss",
+        pairing: RopePairing::HalfSplit,
+        biases: FamilyBiases::Always,
+        activation: GateActivation::ClampedSwiglu,
+        experts: FamilyExperts::Always(ExpertKind {
+            weighting: ExpertWeighting::SoftmaxOfChosen,
+            width: ExpertWidth::Own,
+            shared: FamilySharedExpert::None,
+        }),
+        sinks_and_biases: true,
+        yarn_bounds: YarnBounds::Exact,
+        windows: Windows::Local {
+            period: 2,
+            rope: LocalRope::Same,
+            absent: AbsentWindow::Rejected,
+        },
+        gguf_modules: &[("ffn_norm.weight", "post_attention_norm.weight")],
+        ..*Architecture::LLAMA
+    };
+
     /// All architectures of GGUF files.
-    pub const ALL: [&Architecture; 16] = [
+    pub const ALL: [&Architecture; 17] = [
         Architecture::LLAMA,
         Architecture::QWEN2,
         Architecture::QWEN3,
@@ -490,6 +527,7 @@ impl Architecture {
         Architecture::QWEN3_MOE,
         Architecture::OLMOE,
         Architecture::GRANITE_MOE,
+        Architecture::GPT_OSS,
     ];
 }
 

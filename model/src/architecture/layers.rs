@@ -98,6 +98,8 @@ fn attention(model: &Hyperparameters, index: u32) -> Attention {
             None => ScoreScale::RootOf(score_len(model)),
         },
         score_cap: model.caps.scores,
+        sinks: family.sinks_and_biases,
+        output_bias: family.sinks_and_biases,
     }
 }
 

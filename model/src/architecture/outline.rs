@@ -282,7 +282,11 @@ fn block(
     layer: &Layer,
 ) -> Result<Block<Weight>, Problem> {
     Block::of(layer, |role| {
-        let name = |tensor| format!("blk.{index}.{tensor}");
+        let name = |tensor| {
+            let own = c.architecture.gguf_modules.iter();
+            let own = own.clone().find(|(usual, _)| *usual == tensor);
+            format!("blk.{index}.{}", own.map_or(tensor, |(_, own)| *own))
+        };
         match (role.shape(c, layer), role.fused(c, layer)) {
             (Shape::Matrix(_, n), Some(fused)) => Ok(source
                 .matrix(&name(fused.tensor), fused.rows, n)?

@@ -94,6 +94,24 @@ impl Layer {
         }
     }
 
+    fn has_sinks(&self) -> bool {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.sinks,
+        }
+    }
+
+    fn has_output_bias(&self) -> bool {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.output_bias,
+        }
+    }
+
+    fn has_expert_biases(&self) -> bool {
+        self.feed_forward
+            .experts()
+            .is_some_and(|experts| experts.biases)
+    }
+
     fn has_head_norms(&self) -> bool {
         match &self.mixer {
             Mixer::Attention(attention) => attention.head_norms != HeadNorms::None,
@@ -251,6 +269,10 @@ roles! {
     k_norm: Option<T> = "attn_k_norm.weight", |_, a, _| Vector(a.normed_at_once(a.kv_len())), if has_head_norms;
     /// `[hidden, heads * head_dim]`
     o: T = "attn_output.weight", |c, a, _| Matrix(c.hidden, a.q_len());
+    /// `[hidden]`
+    o_bias: Option<T> = "attn_output.bias", |c, _, _| Vector(c.hidden), if has_output_bias;
+    /// `[heads]`: the scores of the attention sinks.
+    sinks: Option<T> = "attn_sinks.weight", |_, a, _| Vector(a.heads), if has_sinks;
     /// `[hidden]`: after attention.
     attn_post_norm: Option<T> = "post_attention_norm.weight", |c, _, _| Vector(c.hidden), if has_norms_after;
     /// `[hidden]`: before the feed-forward.
@@ -269,6 +291,14 @@ roles! {
     up_experts: Option<T> = "ffn_up_exps.weight", |c, _, f| Experts(f.expert_count(), f.width(), c.hidden), if has_experts;
     /// `[experts, hidden, width]`
     down_experts: Option<T> = "ffn_down_exps.weight", |c, _, f| Experts(f.expert_count(), c.hidden, f.width()), if has_experts;
+    /// `[experts]`
+    router_bias: Option<T> = "ffn_gate_inp.bias", |_, _, f| Vector(f.expert_count()), if has_expert_biases;
+    /// `[experts, width]` in F32.
+    gate_experts_bias: Option<T> = "ffn_gate_exps.bias", |_, _, f| Rows(f.expert_count(), f.width()), if has_expert_biases;
+    /// `[experts, width]` in F32.
+    up_experts_bias: Option<T> = "ffn_up_exps.bias", |_, _, f| Rows(f.expert_count(), f.width()), if has_expert_biases;
+    /// `[experts, hidden]` in F32.
+    down_experts_bias: Option<T> = "ffn_down_exps.bias", |c, _, f| Rows(f.expert_count(), c.hidden), if has_expert_biases;
     /// `[hidden]`: the gate of the shared expert's output.
     shared_router: Option<T> = "ffn_gate_inp_shexp.weight", |c, _, _| Vector(c.hidden), if has_shared_router;
     /// `[width, hidden]` of the shared expert.

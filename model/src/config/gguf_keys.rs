@@ -53,7 +53,7 @@ impl Config {
         })?;
         let head_dim = head_dim(&keys, hidden, heads)?;
         let context = keys.size("context_length")?;
-        let rope = Rope::read(&keys, head_dim, context)?;
+        let rope = Rope::read(&keys, head_dim, context, architecture.yarn_bounds)?;
         let layers = keys.size("block_count")?;
         let LayerKinds {
             window,
@@ -244,6 +244,7 @@ fn experts(
             // 0 counts as absent, as in llama.cpp.
             weight_scale: scale.filter(|scale| *scale != 0.0).unwrap_or(1.0) as f32,
             shared: shared_expert(keys, kind)?,
+            biases: architecture.sinks_and_biases,
         },
         dense: (0..layers).filter(|i| is_dense(keys, *i)).collect(),
     }))

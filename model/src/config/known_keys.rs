@@ -403,6 +403,8 @@ impl Neutral {
                 let names: &[&str] = match config?.architecture.activation {
                     GateActivation::Silu => &["silu", "swish"],
                     GateActivation::GeluTanh => &["gelu_pytorch_tanh"],
+                    // Configuration files call it SiLU, and llama.cpp writes no key.
+                    GateActivation::ClampedSwiglu => &["silu"],
                 };
                 Some(names.contains(&found.as_str()))
             }

@@ -33,6 +33,17 @@ pub struct Yarn {
     /// The number of rotations over the original context below which a pair's frequency is divided
     /// by the whole factor.
     pub beta_slow: f64,
+    /// The bounds between the pairs that are scaled and those that are not.
+    pub bounds: YarnBounds,
+}
+
+/// The bounds of the pairs between which YaRN scales frequencies by a part of the factor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum YarnBounds {
+    /// The bounds are rounded outwards to whole pairs.
+    Whole,
+    /// The bounds are not rounded.
+    Exact,
 }
 
 /// The rotary position embedding of a model.
@@ -135,6 +146,7 @@ impl Rope {
         keys: &MetadataKeys<'_>,
         head_dim: u32,
         context: u32,
+        bounds: YarnBounds,
     ) -> Result<Rope, Problem> {
         let dim = keys.size_or("rope.dimension_count", Ok(head_dim))?;
         keys.expect(
@@ -144,7 +156,7 @@ impl Rope {
             || format!("an even number up to the head's length ({head_dim})"),
         )?;
         let base = keys.positive("rope.freq_base")?.unwrap_or(10_000.0);
-        let scaling = scaling(keys, context)?;
+        let scaling = scaling(keys, context, bounds)?;
         let attention = keys.positive("rope.scaling.attn_factor")?.unwrap_or(1.0);
         let magnitude = attention * scaling.magnitude();
         Ok(Rope {
@@ -205,19 +217,25 @@ impl Yarn {
         let pair = |times: f64| {
             dim * (original / (times * std::f64::consts::TAU)).ln() / (2.0 * base.ln())
         };
-        let low = pair(self.beta_fast).floor().max(0.0);
-        let high = pair(self.beta_slow).ceil().min(dim - 1.0);
+        let low = pair(self.beta_fast);
+        let high = pair(self.beta_slow);
+        let [low, high] = match self.bounds {
+            YarnBounds::Whole => [low.floor(), high.ceil()],
+            YarnBounds::Exact => [low, high],
+        };
+        let low = low.max(0.0);
+        let high = high.min(dim - 1.0);
         1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)
     }
 }
 
-fn scaling(keys: &MetadataKeys<'_>, context: u32) -> Result<Scaling, Problem> {
+fn scaling(keys: &MetadataKeys<'_>, context: u32, bounds: YarnBounds) -> Result<Scaling, Problem> {
     let factor = factor(keys)?;
     match keys.text("rope.scaling.type")? {
         // Without a type, a factor is linear: files older than the key have it so.
         None | Some("linear") => Ok(Scaling::Linear(factor)),
         Some("none") => Ok(Scaling::Linear(1.0)),
-        Some("yarn") => yarn(keys, factor, context),
+        Some("yarn") => yarn(keys, factor, context, bounds),
         Some(other) => Err(Problem::RopeScaling(other.to_owned())),
     }
 }
@@ -231,7 +249,12 @@ fn factor(keys: &MetadataKeys<'_>) -> Result<f64, Problem> {
     Ok(factor.filter(|factor| *factor != 0.0).unwrap_or(1.0))
 }
 
-fn yarn(keys: &MetadataKeys<'_>, factor: f64, context: u32) -> Result<Scaling, Problem> {
+fn yarn(
+    keys: &MetadataKeys<'_>,
+    factor: f64,
+    context: u32,
+    bounds: YarnBounds,
+) -> Result<Scaling, Problem> {
     for (name, neutral) in YARN_EXTRAS {
         if let Some(found) = keys.number(name)?.filter(|found| *found != neutral) {
             return keys.wrong(
@@ -248,5 +271,6 @@ fn yarn(keys: &MetadataKeys<'_>, factor: f64, context: u32) -> Result<Scaling, P
             .positive("rope.scaling.yarn_beta_fast")?
             .unwrap_or(32.0),
         beta_slow: keys.positive("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+        bounds,
     }))
 }

@@ -67,6 +67,11 @@ pub struct Attention {
     pub score_scale: ScoreScale,
     /// The bound of the scores, which are `cap * tanh(score / cap)`, or `None` without a bound.
     pub score_cap: Option<f32>,
+    /// Whether each head has an attention sink: a score of the layer that takes part in the softmax,
+    /// but has no value.
+    pub sinks: bool,
+    /// Whether the output projection adds a bias.
+    pub output_bias: bool,
 }
 
 impl Attention {

@@ -1,7 +1,7 @@
 //! A layer, and the kinds of its two parts.
 
 use crate::layer::attention::Attention;
-use crate::layer::feed_forward::{Dense, Experts, SharedExpert};
+use crate::layer::feed_forward::{Dense, Experts, GateActivation, SharedExpert};
 
 /// One decoder layer.
 ///
@@ -65,6 +65,14 @@ impl FeedForward {
         match self {
             FeedForward::Dense(dense) => dense.width,
             FeedForward::Experts(experts) => experts.width,
+        }
+    }
+
+    /// Returns the activation function of the gates.
+    pub fn activation(&self) -> GateActivation {
+        match self {
+            FeedForward::Dense(dense) => dense.activation,
+            FeedForward::Experts(experts) => experts.activation,
         }
     }
 

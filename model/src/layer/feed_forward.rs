@@ -8,6 +8,10 @@ pub enum GateActivation {
     /// GELU in its approximation with tanh (Hendrycks and Gimpel, 2016, arXiv:1606.08415): `g / 2 *
     /// (1 + tanh(u))` with `u = sqrt(2 / pi) * (g + 0.044715 g^3)`.
     GeluTanh,
+    /// The clamped SwiGLU of gpt-oss: `(u + 1) * g * sigmoid(1.702 g)` replaces the product of the
+    /// activation of the gate `g` and the up projection `u`. Both are bounded before: `g <= 7` and
+    /// `-7 <= u <= 7`.
+    ClampedSwiglu,
 }
 
 /// A gated feed-forward that every token passes: `Wdown (activation(Wgate x) * Wup x)`.
@@ -41,6 +45,8 @@ pub struct Experts {
     pub weight_scale: f32,
     /// The expert that every token passes, if there is one.
     pub shared: Option<SharedExpert>,
+    /// Whether the router and the three projections of the experts have biases.
+    pub biases: bool,
 }
 
 /// The weights of the chosen experts, before [`weight_scale`](field@Experts::weight_scale).

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use crate::config::json::families::RotatedShare;
-use crate::config::rope::{Rope, RopeFactors, Scaling, Yarn};
+use crate::config::rope::{Rope, RopeFactors, Scaling, Yarn, YarnBounds};
 use crate::folder::json::NamedObject;
 use crate::problem::Problem;
 
@@ -320,6 +320,7 @@ fn yarn(keys: NamedObject<'_>, rope: Rope, context: u32) -> Result<Rope, Problem
 
     let factor = factor(keys)?;
     let scaling = Scaling::Yarn(Yarn {
+        bounds: YarnBounds::Whole,
         factor,
         original_context: keys
             .size("original_max_position_embeddings")?
