@@ -42,6 +42,11 @@ impl StableFile {
         })
     }
 
+    /// Returns the path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Bytes of the file.
     pub(crate) fn len(&self) -> u64 {
         self.found.len

@@ -75,6 +75,19 @@ pub fn format_totals(model: &Outline) -> BTreeMap<&'static str, FormatTotal> {
     totals
 }
 
+/// Returns the number of weights that one token uses: all of a dense model, and of a mixture of
+/// experts the chosen ones, the router and the shared expert.
+pub fn token_numbers(model: &Outline) -> u64 {
+    let all: u64 = model.weights.iter().map(numbers).sum();
+    let unused = layers(model).flat_map(|(layer, block)| {
+        block.expert_matrices().map(|weight| {
+            let all = numbers(weight);
+            all - share_of_token(layer, weight, all)
+        })
+    });
+    all - unused.sum::<u64>()
+}
+
 /// Returns the role of a tensor: `attn_q.weight` for `blk.3.attn_q.weight`, and
 /// `mlp.up_proj.weight` for `model.layers.3.mlp.up_proj.weight`.
 fn role(name: &str) -> &str {

@@ -39,7 +39,7 @@ pub struct Model {
 /// The open files of a model.
 #[derive(Debug)]
 pub enum Files {
-    /// A single GGUF file.
+    /// A GGUF file, or the GGUF files of a split model.
     Gguf(Gguf),
     /// A Hugging Face folder.
     Folder(Folder),
@@ -49,7 +49,7 @@ const CONFIG: &str = "config.json";
 
 impl Model {
     /// Opens a GGUF file or a Hugging Face folder, and checks everything but the values of the
-    /// tensors.
+    /// tensors. The path of the first file of a split model opens all of them.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or is damaged, or if a key, a tensor or the model
@@ -152,6 +152,7 @@ fn open_folder(path: &Path) -> Result<Model, Error> {
             1.0
         },
     });
+    folder.widen(|tensor| names.is_router(tensor));
     let of_tensors = |problem| Error::Model {
         path: path.to_owned(),
         problem: Box::new(problem),
@@ -189,7 +190,7 @@ impl Files {
     /// Returns the paths of all files from which the model was read, in order.
     pub fn paths(&self) -> Vec<PathBuf> {
         match self {
-            Files::Gguf(gguf) => vec![gguf.path.clone()],
+            Files::Gguf(gguf) => gguf.files().map(|(path, _)| path.to_owned()).collect(),
             Files::Folder(folder) => {
                 let others = [
                     CONFIG,
@@ -213,7 +214,10 @@ impl Files {
     /// The files that weights are in, each with its bytes in the range by which weights are read.
     pub(crate) fn of_weights(&self) -> Vec<(PathBuf, Range<usize>)> {
         match self {
-            Files::Gguf(gguf) => vec![(gguf.path.clone(), 0..gguf.len())],
+            Files::Gguf(gguf) => gguf
+                .files()
+                .map(|(path, range)| (path.to_owned(), range))
+                .collect(),
             Files::Folder(folder) => folder
                 .shards()
                 .map(|(name, range)| (folder.path.join(name), range))

@@ -46,7 +46,7 @@ fn run() -> Result<(), Failure> {
         .ok_or_else(|| {
             format!(
                 "no shape {shape:?}; there are {}",
-                SHAPES.map(|known| known.name).join(", ")
+                SHAPES.each_ref().map(|known| known.name).join(", ")
             )
         })?;
     let quantization = QUANTIZATIONS

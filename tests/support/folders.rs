@@ -5,7 +5,7 @@
 //! `engine/tests/data/folders.json` keeps the logits that it gave, with the checksum of each folder's weights.
 //!
 //! [`FolderModel::gguf`] writes the same model as a GGUF file. It does what llama.cpp's converter does for the family:
-//! it renames tensors, permutes the rows of Q and K, adds 1 to norms, and translates keys.
+//! it renames tensors, permutes the rows of Q and K, adds 1 to norms, stacks experts, and translates keys.
 
 use std::collections::HashMap;
 use std::fs;
@@ -38,7 +38,7 @@ pub(crate) struct FolderModel {
     tied: bool,
     /// The keys of `config.json` that not every model has, as a JSON object.
     config: &'static str,
-    /// The tensors of a layer.
+    /// The tensors of a layer, which may depend on its index.
     tensors: fn(Sizes) -> Vec<LayerTensor>,
     /// The GGUF file of the same model, if llama.cpp has one.
     gguf: Option<GgufKeys>,
@@ -57,19 +57,23 @@ enum Key {
     U32(u32),
     F32(f32),
     Str(&'static str),
+    Bool(bool),
     /// Whether each layer but every fourth has a window.
     ThreeOfFour,
 }
 
-/// Lengths that depend on the model.
+/// Lengths that depend on the model, and the index of the layer.
 #[derive(Clone, Copy)]
 struct Sizes {
+    layer: u32,
     q: u32,
     kv: u32,
     head: u32,
 }
 
 /// A tensor of a layer: its names in folders and GGUF files, and its shape.
+///
+/// A star in the folder's name is the number of an expert: the folder has a tensor for each.
 struct LayerTensor {
     folder: &'static str,
     gguf: &'static str,
@@ -88,6 +92,13 @@ enum Kind {
     /// A norm that folders store minus 1.
     NormLessOne,
     Bias,
+    /// The logits of experts, which GGUF files have in F32.
+    Router,
+    /// A row, which GGUF files have as a vector in F32.
+    Row,
+    /// Gate rows before up rows, of each expert if there are three dimensions. GGUF files have two tensors, whose
+    /// names differ in `gate` and `up`.
+    GateUp,
 }
 
 fn tensor(folder: &'static str, gguf: &'static str, shape: &[u32], kind: Kind) -> LayerTensor {
@@ -167,6 +178,243 @@ fn fused(up: &'static str, down: &'static str) -> Vec<LayerTensor> {
             Kind::Plain,
         ),
     ]
+}
+
+/// Experts in a tensor each, by the names of their modules for gate, up and down.
+fn experts(
+    router: &'static str,
+    names: [&'static str; 3],
+    count: u32,
+    width: u32,
+) -> Vec<LayerTensor> {
+    let [gate, up, down] = names;
+    let shape = [count, width, HIDDEN];
+    vec![
+        tensor(
+            router,
+            "ffn_gate_inp.weight",
+            &[count, HIDDEN],
+            Kind::Router,
+        ),
+        tensor(gate, "ffn_gate_exps.weight", &shape, Kind::Plain),
+        tensor(up, "ffn_up_exps.weight", &shape, Kind::Plain),
+        tensor(
+            down,
+            "ffn_down_exps.weight",
+            &[count, HIDDEN, width],
+            Kind::Plain,
+        ),
+    ]
+}
+
+/// Experts of Qwen and OLMoE.
+fn separate_experts(count: u32, width: u32) -> Vec<LayerTensor> {
+    let names = [
+        "mlp.experts.*.gate_proj.weight",
+        "mlp.experts.*.up_proj.weight",
+        "mlp.experts.*.down_proj.weight",
+    ];
+    experts("mlp.gate.weight", names, count, width)
+}
+
+/// The matrices of all experts in two tensors.
+fn fused_experts(names: [&'static str; 3], count: u32, width: u32) -> Vec<LayerTensor> {
+    let [router, gate_up, down] = names;
+    let shape = [count, 2 * width, HIDDEN];
+    vec![
+        tensor(
+            router,
+            "ffn_gate_inp.weight",
+            &[count, HIDDEN],
+            Kind::Router,
+        ),
+        tensor(gate_up, "ffn_gate_exps.weight", &shape, Kind::GateUp),
+        tensor(
+            down,
+            "ffn_down_exps.weight",
+            &[count, HIDDEN, width],
+            Kind::Plain,
+        ),
+    ]
+}
+
+fn head_norms(s: Sizes) -> Vec<LayerTensor> {
+    vec![
+        tensor(
+            "self_attn.q_norm.weight",
+            "attn_q_norm.weight",
+            &[s.head],
+            Kind::Norm,
+        ),
+        tensor(
+            "self_attn.k_norm.weight",
+            "attn_k_norm.weight",
+            &[s.head],
+            Kind::Norm,
+        ),
+    ]
+}
+
+fn qwen3_moe(s: Sizes, feed_forward: Vec<LayerTensor>) -> Vec<LayerTensor> {
+    [
+        attention(s, Kind::Plain),
+        feed_forward,
+        norms_before(),
+        head_norms(s),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Eight experts in every layer.
+fn qwen3_moe_eight(s: Sizes) -> Vec<LayerTensor> {
+    qwen3_moe(s, separate_experts(8, 64))
+}
+
+/// Five experts, and none in the second layer.
+fn qwen3_moe_five(s: Sizes) -> Vec<LayerTensor> {
+    let dense = s.layer == 1;
+    qwen3_moe(
+        s,
+        if dense {
+            gated()
+        } else {
+            separate_experts(5, 128)
+        },
+    )
+}
+
+/// Sixteen experts in each second layer, in the tensors of transformers 5.
+fn qwen3_moe_fused(s: Sizes) -> Vec<LayerTensor> {
+    let names = [
+        "mlp.gate.weight",
+        "mlp.experts.gate_up_proj",
+        "mlp.experts.down_proj",
+    ];
+    let dense = s.layer % 2 == 0;
+    qwen3_moe(
+        s,
+        if dense {
+            gated()
+        } else {
+            fused_experts(names, 16, 64)
+        },
+    )
+}
+
+fn qwen2_moe(s: Sizes) -> Vec<LayerTensor> {
+    let width = 128;
+    let shared = vec![
+        tensor(
+            "mlp.shared_expert_gate.weight",
+            "ffn_gate_inp_shexp.weight",
+            &[1, HIDDEN],
+            Kind::Row,
+        ),
+        tensor(
+            "mlp.shared_expert.gate_proj.weight",
+            "ffn_gate_shexp.weight",
+            &[width, HIDDEN],
+            Kind::Plain,
+        ),
+        tensor(
+            "mlp.shared_expert.up_proj.weight",
+            "ffn_up_shexp.weight",
+            &[width, HIDDEN],
+            Kind::Plain,
+        ),
+        tensor(
+            "mlp.shared_expert.down_proj.weight",
+            "ffn_down_shexp.weight",
+            &[HIDDEN, width],
+            Kind::Plain,
+        ),
+    ];
+    [
+        attention(s, Kind::Plain),
+        separate_experts(4, 64),
+        shared,
+        norms_before(),
+        biases(s),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn mixtral(s: Sizes) -> Vec<LayerTensor> {
+    let names = [
+        "block_sparse_moe.experts.*.w1.weight",
+        "block_sparse_moe.experts.*.w3.weight",
+        "block_sparse_moe.experts.*.w2.weight",
+    ];
+    let experts = experts("block_sparse_moe.gate.weight", names, 4, FEED_FORWARD);
+    [attention(s, Kind::Pairs), experts, norms_before()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn olmoe(s: Sizes) -> Vec<LayerTensor> {
+    let norms = vec![
+        tensor(
+            "self_attn.q_norm.weight",
+            "attn_q_norm.weight",
+            &[s.q],
+            Kind::Norm,
+        ),
+        tensor(
+            "self_attn.k_norm.weight",
+            "attn_k_norm.weight",
+            &[s.kv],
+            Kind::Norm,
+        ),
+    ];
+    [
+        attention(s, Kind::Plain),
+        separate_experts(8, FEED_FORWARD),
+        norms_before(),
+        norms,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn granite_moe(s: Sizes) -> Vec<LayerTensor> {
+    let names = [
+        "block_sparse_moe.router.layer.weight",
+        "block_sparse_moe.input_linear.weight",
+        "block_sparse_moe.output_linear.weight",
+    ];
+    [
+        attention(s, Kind::Pairs),
+        fused_experts(names, 6, FEED_FORWARD),
+        norms_before(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn granite_moe_shared(s: Sizes) -> Vec<LayerTensor> {
+    let width = 64;
+    let shared = vec![
+        tensor(
+            "shared_mlp.input_linear.weight",
+            "ffn_gate_shexp.weight",
+            &[2 * width, HIDDEN],
+            Kind::GateUp,
+        ),
+        tensor(
+            "shared_mlp.output_linear.weight",
+            "ffn_down_shexp.weight",
+            &[HIDDEN, width],
+            Kind::Plain,
+        ),
+    ];
+    granite_moe(s).into_iter().chain(shared).collect()
 }
 
 fn norm(folder: &'static str, gguf: &'static str, kind: Kind) -> LayerTensor {
@@ -364,13 +612,16 @@ fn glm4_unbiased(s: Sizes) -> Vec<LayerTensor> {
         .collect()
 }
 
-fn glm4(s: Sizes) -> Vec<LayerTensor> {
-    let biases = vec![
+fn biases(s: Sizes) -> Vec<LayerTensor> {
+    vec![
         tensor("self_attn.q_proj.bias", "attn_q.bias", &[s.q], Kind::Bias),
         tensor("self_attn.k_proj.bias", "attn_k.bias", &[s.kv], Kind::Bias),
         tensor("self_attn.v_proj.bias", "attn_v.bias", &[s.kv], Kind::Bias),
-    ];
-    glm4_unbiased(s).into_iter().chain(biases).collect()
+    ]
+}
+
+fn glm4(s: Sizes) -> Vec<LayerTensor> {
+    glm4_unbiased(s).into_iter().chain(biases(s)).collect()
 }
 
 fn cohere2(s: Sizes) -> Vec<LayerTensor> {
@@ -398,6 +649,9 @@ fn llama3_factors() -> Vec<f32> {
 }
 
 /// The models.
+///
+/// The number of experts per token is such that the chosen logits are not close to the others. Otherwise rounding to 16
+/// bits could choose another expert.
 pub(crate) const MODELS: &[FolderModel] = &[
     FolderModel {
         name: "mistral",
@@ -658,6 +912,164 @@ pub(crate) const MODELS: &[FolderModel] = &[
             factors: None,
         }),
     },
+    FolderModel {
+        name: "qwen3moe",
+        layers: 2,
+        head_dim: 32,
+        tied: false,
+        config: r#"{"model_type": "qwen3_moe", "rope_theta": 500.0, "num_experts": 8,
+            "num_experts_per_tok": 4, "moe_intermediate_size": 64, "norm_topk_prob": true,
+            "decoder_sparse_step": 1, "mlp_only_layers": [], "output_router_logits": false,
+            "router_aux_loss_coef": 0.001, "architectures": ["Qwen3MoeForCausalLM"]}"#,
+        tensors: qwen3_moe_eight,
+        gguf: Some(GgufKeys {
+            family: "qwen3moe",
+            keys: &[
+                ("rope.freq_base", Key::F32(500.0)),
+                ("expert_count", Key::U32(8)),
+                ("expert_used_count", Key::U32(4)),
+                ("expert_feed_forward_length", Key::U32(64)),
+            ],
+            factors: None,
+        }),
+    },
+    FolderModel {
+        name: "qwen3moe-shares",
+        layers: 3,
+        head_dim: 64,
+        tied: true,
+        // GGUF files have no key for weights that are not normed.
+        config: r#"{"model_type": "qwen3_moe", "rope_theta": 500.0, "num_experts": 5,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 128, "norm_topk_prob": false,
+            "mlp_only_layers": [1]}"#,
+        tensors: qwen3_moe_five,
+        gguf: None,
+    },
+    FolderModel {
+        name: "qwen3moe-fused",
+        layers: 4,
+        head_dim: 32,
+        tied: true,
+        config: r#"{"model_type": "qwen3_moe", "rope_theta": 500.0, "num_experts": 16,
+            "num_experts_per_tok": 3, "moe_intermediate_size": 64, "norm_topk_prob": true,
+            "decoder_sparse_step": 2}"#,
+        tensors: qwen3_moe_fused,
+        gguf: Some(GgufKeys {
+            family: "qwen3moe",
+            keys: &[
+                ("rope.freq_base", Key::F32(500.0)),
+                ("expert_count", Key::U32(16)),
+                ("expert_used_count", Key::U32(3)),
+                ("expert_feed_forward_length", Key::U32(64)),
+                ("expert_weights_norm", Key::Bool(true)),
+            ],
+            factors: None,
+        }),
+    },
+    FolderModel {
+        name: "qwen2moe",
+        layers: 2,
+        head_dim: 32,
+        tied: false,
+        config: r#"{"model_type": "qwen2_moe", "rope_theta": 500.0, "num_experts": 4,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+            "shared_expert_intermediate_size": 128, "norm_topk_prob": false, "qkv_bias": true}"#,
+        tensors: qwen2_moe,
+        gguf: Some(GgufKeys {
+            family: "qwen2moe",
+            keys: &[
+                ("rope.freq_base", Key::F32(500.0)),
+                ("expert_count", Key::U32(4)),
+                ("expert_used_count", Key::U32(2)),
+                ("expert_feed_forward_length", Key::U32(64)),
+                ("expert_shared_feed_forward_length", Key::U32(128)),
+            ],
+            factors: None,
+        }),
+    },
+    FolderModel {
+        name: "mixtral",
+        layers: 2,
+        head_dim: 32,
+        tied: false,
+        config: r#"{"model_type": "mixtral", "rope_theta": 500.0, "num_local_experts": 4,
+            "num_experts_per_tok": 2, "sliding_window": null, "router_jitter_noise": 0.0}"#,
+        tensors: mixtral,
+        gguf: Some(GgufKeys {
+            family: "llama",
+            keys: &[
+                ("rope.freq_base", Key::F32(500.0)),
+                ("expert_count", Key::U32(4)),
+                ("expert_used_count", Key::U32(2)),
+            ],
+            factors: None,
+        }),
+    },
+    FolderModel {
+        name: "olmoe",
+        layers: 2,
+        head_dim: 32,
+        tied: false,
+        config: r#"{"model_type": "olmoe", "rope_theta": 500.0, "num_experts": 8,
+            "num_experts_per_tok": 5, "norm_topk_prob": false, "clip_qkv": null}"#,
+        tensors: olmoe,
+        gguf: Some(GgufKeys {
+            family: "olmoe",
+            keys: &[
+                ("rope.freq_base", Key::F32(500.0)),
+                ("expert_count", Key::U32(8)),
+                ("expert_used_count", Key::U32(5)),
+            ],
+            factors: None,
+        }),
+    },
+    FolderModel {
+        name: "granitemoe",
+        layers: 2,
+        head_dim: 32,
+        tied: true,
+        config: r#"{"model_type": "granitemoe", "rope_theta": 500.0, "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 6.5,
+            "num_local_experts": 6, "num_experts_per_tok": 2}"#,
+        tensors: granite_moe,
+        gguf: Some(GgufKeys {
+            family: "granitemoe",
+            keys: &[
+                ("rope.freq_base", Key::F32(500.0)),
+                ("embedding_scale", Key::F32(12.0)),
+                ("residual_scale", Key::F32(0.22)),
+                ("attention.scale", Key::F32(0.3)),
+                ("logit_scale", Key::F32(6.5)),
+                ("expert_count", Key::U32(6)),
+                ("expert_used_count", Key::U32(2)),
+            ],
+            factors: None,
+        }),
+    },
+    FolderModel {
+        name: "granitemoeshared",
+        layers: 2,
+        head_dim: 32,
+        tied: true,
+        config: r#"{"model_type": "granitemoeshared", "rope_theta": 500.0, "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22, "attention_multiplier": 0.3, "logits_scaling": 6.5,
+            "num_local_experts": 6, "num_experts_per_tok": 2, "shared_intermediate_size": 64}"#,
+        tensors: granite_moe_shared,
+        gguf: Some(GgufKeys {
+            family: "granitemoe",
+            keys: &[
+                ("rope.freq_base", Key::F32(500.0)),
+                ("embedding_scale", Key::F32(12.0)),
+                ("residual_scale", Key::F32(0.22)),
+                ("attention.scale", Key::F32(0.3)),
+                ("logit_scale", Key::F32(6.5)),
+                ("expert_count", Key::U32(6)),
+                ("expert_used_count", Key::U32(2)),
+                ("expert_shared_feed_forward_length", Key::U32(64)),
+            ],
+            factors: None,
+        }),
+    },
 ];
 
 /// A tensor with its numbers.
@@ -669,9 +1081,59 @@ struct Filled {
     numbers: Vec<f32>,
 }
 
+impl Filled {
+    /// The tensors of a folder: one, or one for each expert.
+    fn in_folder(&self) -> Vec<(String, Vec<usize>, &[f32])> {
+        let shape: Vec<usize> = self.shape.iter().map(|&n| n as usize).collect();
+        if !self.folder.contains('*') {
+            return vec![(self.folder.clone(), shape, &self.numbers)];
+        }
+
+        let matrices = self.numbers.chunks(shape[1] * shape[2]);
+        let named = matrices.enumerate().map(|(expert, numbers)| {
+            let name = self.folder.replace('*', &expert.to_string());
+            (name, shape[1..].to_vec(), numbers)
+        });
+        named.collect()
+    }
+
+    /// The tensors of a GGUF file: one, or one for gate and one for up.
+    fn in_gguf(self) -> Vec<Filled> {
+        match self.kind {
+            Kind::Row => vec![Filled {
+                shape: self.shape[1..].to_vec(),
+                ..self
+            }],
+            Kind::GateUp => {
+                let [before @ .., rows, n] = &self.shape[..] else {
+                    panic!("{} is a matrix", self.folder)
+                };
+                let half = (rows / 2 * n) as usize;
+                let chosen = |which: usize| Filled {
+                    folder: self.folder.clone(),
+                    gguf: self.gguf.replace("gate", ["gate", "up"][which]),
+                    shape: [before, &[rows / 2, *n]].concat(),
+                    kind: Kind::Plain,
+                    numbers: self
+                        .numbers
+                        .chunks(half)
+                        .skip(which)
+                        .step_by(2)
+                        .flatten()
+                        .copied()
+                        .collect(),
+                };
+                vec![chosen(0), chosen(1)]
+            }
+            _ => vec![self],
+        }
+    }
+}
+
 impl FolderModel {
-    fn sizes(&self) -> Sizes {
+    fn sizes(&self, layer: u32) -> Sizes {
         Sizes {
+            layer,
             q: HEADS * self.head_dim,
             kv: KV_HEADS * self.head_dim,
             head: self.head_dim,
@@ -709,7 +1171,7 @@ impl FolderModel {
     /// The tensors, in order.
     fn filled(&self) -> Vec<Filled> {
         let mut random = Random(17);
-        let specs = (self.tensors)(self.sizes());
+        let specs = (self.tensors)(self.sizes(0));
         let last_norm = specs
             .iter()
             .find(|spec| spec.shape == [HIDDEN] && spec.kind != Kind::Bias);
@@ -718,7 +1180,10 @@ impl FolderModel {
         let mut add = |folder: String, gguf: String, shape: &[u32], kind: Kind| {
             let count = shape.iter().product::<u32>();
             let numbers = (0..count).map(|_| match kind {
-                Kind::Plain | Kind::Pairs => random.unit() * 1.7 / (shape[1] as f32).sqrt(),
+                Kind::Plain | Kind::Pairs | Kind::Router | Kind::Row | Kind::GateUp => {
+                    let len = shape[shape.len() - 1];
+                    random.unit() * 1.7 / (len as f32).sqrt()
+                }
                 Kind::Norm => 1.0 + random.unit() / 2.0,
                 Kind::NormLessOne => random.unit() / 2.0,
                 Kind::Bias => random.unit(),
@@ -736,7 +1201,7 @@ impl FolderModel {
         let (folder, gguf) = top("model.embed_tokens.weight", "token_embd.weight");
         add(folder, gguf, &[VOCAB, HIDDEN], Kind::Plain);
         for layer in 0..self.layers {
-            for spec in &specs {
+            for spec in &(self.tensors)(self.sizes(layer)) {
                 let folder = format!("model.layers.{layer}.{}", spec.folder);
                 let gguf = format!("blk.{layer}.{}", spec.gguf);
                 add(folder, gguf, &spec.shape, spec.kind);
@@ -757,10 +1222,8 @@ impl FolderModel {
         let tensors = self.filled();
         let bytes: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
             .iter()
-            .map(|t| {
-                let shape = t.shape.iter().map(|&n| n as usize).collect();
-                (rename(&t.folder), shape, bf16s(&t.numbers))
-            })
+            .flat_map(Filled::in_folder)
+            .map(|(name, shape, numbers)| (rename(&name), shape, bf16s(numbers)))
             .collect();
         let views = bytes.iter().map(|(name, shape, bytes)| {
             (
@@ -823,6 +1286,7 @@ impl FolderModel {
                 Key::U32(n) => Val::U32(*n),
                 Key::F32(x) => Val::F32(*x),
                 Key::Str(text) => Val::Str((*text).into()),
+                Key::Bool(on) => Val::Bool(*on),
                 Key::ThreeOfFour => bools((1..=self.layers).map(|n| !n.is_multiple_of(4))),
             };
             file = file.pair(&key(name), value);
@@ -837,13 +1301,15 @@ impl FolderModel {
                     *x += 1.0;
                 }
             }
-            let dims: Vec<u64> = t.shape.iter().rev().map(|&n| n.into()).collect();
-            let (kind, data) = if t.shape.len() == 1 {
-                (F32, f32s(t.numbers))
-            } else {
-                (BF16, bf16s(&t.numbers))
-            };
-            file = file.tensor(&t.gguf, &dims, kind, data);
+            for t in t.in_gguf() {
+                let dims: Vec<u64> = t.shape.iter().rev().map(|&n| n.into()).collect();
+                let (kind, data) = if t.shape.len() == 1 || t.kind == Kind::Router {
+                    (F32, f32s(t.numbers))
+                } else {
+                    (BF16, bf16s(&t.numbers))
+                };
+                file = file.tensor(&t.gguf, &dims, kind, data);
+            }
         }
         if let Some(factors) = factors {
             let factors = factors();

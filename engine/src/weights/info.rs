@@ -78,6 +78,8 @@ mod tests {
             ("llama3.1-8b", "bf16", 15_010_381_824, 128 << 10),
             ("qwen3-8b", "q4_k_m", 4_671_766_528, 144 << 10),
             ("qwen2.5-1.5b", "q4_k_m", 980_097_536, 28 << 10),
+            // Of 128 experts, a token reads eight.
+            ("qwen3-30b-a3b", "q4_k_m", 1_919_596_544, 96 << 10),
         ];
         for (shape, quantization, weights, kv) in cases {
             let outline = outline(shape, quantization);

@@ -16,7 +16,9 @@ IDS = [3, 90, 0, 17, 17, 55, 40, 8, 61, 2, 33, 95, 12, 77, 5, 17, 29, 64, 1, 48]
 
 
 def logits(path):
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager")
+    # Other implementations of experts have no float64.
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, **eager)
     model = model.double().eval()
     with torch.no_grad():
         return model(torch.tensor([IDS]), use_cache=False).logits[0]

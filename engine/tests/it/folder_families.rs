@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 use warpwright_engine::{Batch, BatchOptions, Decoder, Error, Launch, Options, Prefer};
-use warpwright_model::layer::{Attention, Mixer, NormKind, ScoreScale};
+use warpwright_model::layer::{
+    Attention, ExpertWeighting, Experts, FeedForward, Mixer, NormKind, ScoreScale,
+};
 use warpwright_model::rope::{RopeFactors, Scaling};
 use warpwright_model::{EmbeddingScaling, Model, Outline};
 
@@ -11,6 +13,7 @@ use crate::batch::pieces;
 use crate::decode::{distance, emulator, logits};
 use crate::families::crc32;
 use crate::folders::{CONTEXT, FolderModel, MODELS};
+use crate::oracle::{self, Keep};
 
 const REMEDY: &str =
     "make engine/tests/data/folders.json again, as engine/tests/data/folders.py says";
@@ -43,6 +46,35 @@ fn folder(model: &FolderModel) -> Model {
     let path = crate::scratch(model.name);
     model.write(&path).unwrap();
     Model::open(&path).unwrap()
+}
+
+fn has_experts(model: &FolderModel) -> bool {
+    ["moe", "mixtral"]
+        .iter()
+        .any(|name| model.name.contains(name))
+}
+
+/// No kernels are needed for this: the keys, the tensors and the rule of the experts are those of transformers.
+#[test]
+fn experts_are_those_of_transformers() {
+    let wanted = Wanted::read();
+    let ids = wanted.ids();
+    let mut count = 0;
+    for model in MODELS.iter().filter(|model| has_experts(model)) {
+        let Some(file) = model.gguf() else { continue };
+        let opened = Model::open(&file.save(&format!("oracle-{}.gguf", model.name))).unwrap();
+        let rows = oracle::logits(&opened, &ids, Keep::Exact);
+        let found = distance(&rows.concat(), &wanted.logits(model));
+        println!("{}: {found:e}", model.name);
+        // Norms and the weights of experts are float32 in transformers.
+        assert!(
+            found < 1e-5,
+            "{}: the relative error is {found:e}",
+            model.name
+        );
+        count += 1;
+    }
+    assert!(count >= 7);
 }
 
 fn options(prefer: Prefer) -> Options {
@@ -217,6 +249,13 @@ fn every_fact_matters() {
         ("gemma2", "unbounded logits", |o| o.config.logit_cap = None),
         ("gemma2", "windows in the other layers", |o| attention(o, |i, a| a.window = (i % 2 == 1).then_some(5))),
         ("glm4", "another pairing", |o| attention(o, |_, a| a.pairing = warpwright_model::RopePairing::HalfSplit)),
+        ("qwen3moe", "weights that keep their share", |o| experts(o, |e| e.weighting = ExpertWeighting::Softmax)),
+        ("qwen3moe", "one expert more", |o| experts(o, |e| e.chosen += 1)),
+        ("qwen3moe", "one expert fewer", |o| experts(o, |e| e.chosen -= 1)),
+        ("qwen3moe-shares", "weights that add up to 1", |o| experts(o, |e| e.weighting = ExpertWeighting::SoftmaxOfChosen)),
+        ("qwen3moe-fused", "gate and up exchanged", |o| exchange(o)),
+        ("qwen2moe", "a factor of the weights", |o| experts(o, |e| e.weight_scale = 1.05)),
+        ("olmoe", "weights that add up to 1", |o| experts(o, |e| e.weighting = ExpertWeighting::SoftmaxOfChosen)),
         ("cohere2", "RMSNorm at the end", |o| o.config.norm = NormKind::Rms),
         ("cohere2", "all layers rotated", |o| attention(o, |_, a| a.rope = 1)),
     ];
@@ -245,6 +284,20 @@ fn attention(outline: &mut Outline, change: impl Fn(u32, &mut Attention)) {
     for (index, layer) in (0..).zip(&mut outline.config.layers) {
         let Mixer::Attention(attention) = &mut layer.mixer;
         change(index, attention);
+    }
+}
+
+fn experts(outline: &mut Outline, change: impl Fn(&mut Experts)) {
+    for layer in &mut outline.config.layers {
+        if let FeedForward::Experts(experts) = &mut layer.feed_forward {
+            change(experts);
+        }
+    }
+}
+
+fn exchange(outline: &mut Outline) {
+    for block in &mut outline.weights.blocks {
+        std::mem::swap(&mut block.gate_experts, &mut block.up_experts);
     }
 }
 

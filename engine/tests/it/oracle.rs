@@ -106,10 +106,14 @@ pub(crate) fn logits_of(
     };
     let step = |(position, id): (usize, &u32)| {
         let mut x = weights.embed[*id as usize * hidden..][..hidden].to_vec();
-        if c.architecture.embedding_scale == EmbeddingScaling::RootOfLength {
-            for value in &mut x {
-                *value *= f64::from((hidden as f32).sqrt());
-            }
+        // A factor of residuals is in that of embeddings, see `embedding_scale` of the library.
+        let scale = match c.embedding_scale {
+            EmbeddingScaling::One => 1.0,
+            EmbeddingScaling::RootOfLength => f64::from((hidden as f32).sqrt()),
+            EmbeddingScaling::Factor(factor) => factor.into(),
+        };
+        for value in &mut x {
+            *value *= scale;
         }
 
         for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
@@ -320,12 +324,15 @@ fn attention(
     } else {
         c.head_dim()
     };
+    let of_granite = c.architecture.name.starts_with("granite");
+    let scale = number(model, "attention.scale").filter(|_| of_granite);
+    let scale = scale.unwrap_or(1.0 / f64::from(scored).sqrt());
     let first = cache.k.len().saturating_sub(cache.layer.window);
     let heads = q.chunks(dim).enumerate().flat_map(|(head, q)| {
         let from = head / group * dim;
         let scores: Vec<f64> = cache.k[first..]
             .iter()
-            .map(|k| dot(q, &k[from..from + dim]) / f64::from(scored).sqrt())
+            .map(|k| dot(q, &k[from..from + dim]) * scale)
             .collect();
         let shares = cache.keep.operand(softmax(&scores));
         let mut y = vec![0.0; dim];

@@ -484,6 +484,38 @@ impl Architecture {
         ..*Architecture::GRANITE
     };
 
+    /// Mixtral with the rows of Q and K in their original order. Its GGUF files are in the family
+    /// `llama`. A window in `config.json` applies to every layer (`modeling_mixtral.py` in
+    /// transformers).
+    pub const MIXTRAL_IN_HALVES: &Architecture = &Architecture {
+        experts: FamilyExperts::Always(MIXTRAL_EXPERTS),
+        folder_modules: &[
+            ("ffn_gate_inp", "block_sparse_moe.gate"),
+            ("ffn_gate_exps", "block_sparse_moe.experts.*.w1"),
+            ("ffn_up_exps", "block_sparse_moe.experts.*.w3"),
+            ("ffn_down_exps", "block_sparse_moe.experts.*.w2"),
+        ],
+        ..*Architecture::MISTRAL_IN_HALVES
+    };
+
+    /// Granite 3 with experts, with the rows of Q and K in their original order.
+    pub const GRANITE_MOE_IN_HALVES: &Architecture = &Architecture {
+        pairing: RopePairing::HalfSplit,
+        fused: &[(
+            "ffn_up_shexp.weight",
+            &["ffn_gate_shexp.weight", "ffn_up_shexp.weight"],
+        )],
+        folder_modules: &[
+            ("ffn_gate_inp", "block_sparse_moe.router.layer"),
+            ("ffn_gate_exps", "block_sparse_moe.input_linear"),
+            ("ffn_up_exps", "block_sparse_moe.input_linear"),
+            ("ffn_down_exps", "block_sparse_moe.output_linear"),
+            ("ffn_up_shexp", "shared_mlp.input_linear"),
+            ("ffn_down_shexp", "shared_mlp.output_linear"),
+        ],
+        ..*Architecture::GRANITE_MOE
+    };
+
     /// gpt-oss. Layers alternate between a window and all positions, each head has an attention sink,
     /// and all projections have biases (`models/openai-moe.cpp` of llama.cpp, `modeling_gpt_oss.py` in
     /// transformers). The bounds of YaRN are not rounded, as in the reference implementation and in

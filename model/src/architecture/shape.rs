@@ -7,11 +7,12 @@
 use crate::Error;
 use crate::architecture::family::{Architecture, FamilyBiases, LocalRope, Windows};
 use crate::architecture::outline::{Outline, TensorSource, Weight, layout};
-use crate::config::hyperparameters::{Factors, Hyperparameters, Local, SoftCaps};
+use crate::config::hyperparameters::{ExpertLayers, Factors, Hyperparameters, Local, SoftCaps};
 use crate::config::rope::{Rope, Scaling};
 use crate::format::weight_format::WeightFormat;
 use crate::format::weight_format::WeightFormat::*;
 use crate::layer::attention::QkvBias;
+use crate::layer::feed_forward::{ExpertWeighting, Experts, GateActivation};
 use crate::problem::Problem;
 
 /// The hyperparameters of a known model.
@@ -29,10 +30,11 @@ const LLAMA: &Architecture = Architecture::LLAMA;
 const QWEN2: &Architecture = Architecture::QWEN2;
 const QWEN3: &Architecture = Architecture::QWEN3;
 const GEMMA3: &Architecture = Architecture::GEMMA3;
+const QWEN3_MOE: &Architecture = Architecture::QWEN3_MOE;
 
 /// The known models, from their `config.json` files.
 #[rustfmt::skip] // one model a line
-pub static SHAPES: [Shape; 13] = [
+pub static SHAPES: [Shape; 14] = [
     // layers hidden ffn heads kv head vocab context rope base epsilon tied
     shape("llama3.1-8b",    LLAMA, [32,     4096, 14336,  32,  8, 128, 128256, 131072], 500_000.0,   1e-5, false),
     shape("llama3.2-1b",    LLAMA, [16,     2048,  8192,  32,  8,  64, 128256, 131072], 500_000.0,   1e-5, true),
@@ -45,11 +47,41 @@ pub static SHAPES: [Shape; 13] = [
     shape("qwen3-1.7b",     QWEN3, [28,     2048,  6144,  16,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
     shape("qwen3-4b",       QWEN3, [36,     2560,  9728,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
     shape("qwen3-8b",       QWEN3, [36,     4096, 12288,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, false),
+    with_experts(experts(128, 8, 768), "qwen3-30b-a3b", QWEN3_MOE, [48, 2048, 0, 32, 4, 128, 151936, 40960], 1_000_000.0, 1e-6, false),
     local(512, 1.0, shape("gemma3-1b", GEMMA3, [26, 1152, 6912, 4, 1, 256, 262144, 32768], 1_000_000.0, 1e-6, true)),
     local(1024, 8.0, shape("gemma3-4b", GEMMA3, [34, 2560, 10240, 8, 4, 256, 262208, 131072], 1_000_000.0, 1e-6, true)),
 ];
 
+/// Returns a mixture of experts in every layer.
+const fn experts(count: u32, chosen: u32, width: u32) -> Option<ExpertLayers> {
+    Some(ExpertLayers {
+        experts: Experts {
+            count,
+            chosen,
+            width,
+            activation: GateActivation::Silu,
+            weighting: ExpertWeighting::SoftmaxOfChosen,
+            weight_scale: 1.0,
+            shared: None,
+            biases: false,
+        },
+        dense: vec![],
+    })
+}
+
 const fn shape(
+    name: &'static str,
+    architecture: &'static Architecture,
+    sizes: [u32; 8],
+    rope_base: f64,
+    epsilon: f32,
+    tied: bool,
+) -> Shape {
+    with_experts(None, name, architecture, sizes, rope_base, epsilon, tied)
+}
+
+const fn with_experts(
+    experts: Option<ExpertLayers>,
     name: &'static str,
     architecture: &'static Architecture,
     [
@@ -71,7 +103,7 @@ const fn shape(
         layers,
         hidden,
         feed_forward,
-        experts: None,
+        experts,
         heads,
         kv_heads,
         head_dim,
@@ -121,7 +153,7 @@ pub struct Quantization {
     pub name: &'static str,
     /// The format of most matrices.
     pub most: WeightFormat,
-    /// The format of `attn_v` and `ffn_down` in the layers that need more bits.
+    /// The format of `attn_v` and the down matrices in the layers that need more bits.
     pub more: WeightFormat,
     /// The format of the LM head. Q8_0 is used if its rows are not whole blocks of this format.
     pub head: WeightFormat,
@@ -311,11 +343,13 @@ impl ModelPlan<'_> {
         };
         match block(name) {
             None if name == head => self.head(),
-            Some((index, "attn_v.weight" | "ffn_down.weight"))
-                if use_more_bits(index, self.shape.hyperparameters.layers) =>
-            {
-                self.quantization.more
-            }
+            Some((
+                index,
+                "attn_v.weight"
+                | "ffn_down.weight"
+                | "ffn_down_exps.weight"
+                | "ffn_down_shexp.weight",
+            )) if use_more_bits(index, self.shape.hyperparameters.layers) => self.quantization.more,
             _ => self.quantization.most,
         }
     }
@@ -403,6 +437,29 @@ mod tests {
             "qwen2.5-0.5b cannot be quantized as q4_k_m: tensor \"blk.0.attn_q.weight\" has rows of 896 weights, \
              Q4_K needs a multiple of 256 (possible are iq4_nl, mxfp4, q4_1, q5_0, q5_1, q4_0, q8_0, bf16, f16, f32)"
         );
+    }
+
+    /// 30.5 billion parameters, of which a token uses 3.3 billion with the embedding and the head, as
+    /// the model's makers write.
+    #[test]
+    fn qwen3_30b_a3b_has_the_sizes_of_its_name() {
+        let outline = outline("qwen3-30b-a3b", "q4_k_m").unwrap();
+        let all = crate::info::format_totals(&outline);
+        let all: u64 = all.values().map(|total| total.numbers).sum();
+        assert_eq!(all, 30_532_122_624);
+        let used = crate::info::token_numbers(&outline);
+        assert_eq!(used, 3_353_032_704);
+
+        // A router in F32, and the down matrices of half of the layers in more bits.
+        let block = &outline.weights.blocks[4];
+        let router = block.router.as_ref().unwrap();
+        assert_eq!((router.format, &router.dims[..]), (F32, &[2048, 128][..]));
+        let down = |layer: usize| outline.weights.blocks[layer].down_experts.as_ref().unwrap();
+        assert_eq!(down(5).dims, [768, 2048, 128]);
+        assert_eq!([down(5).format, down(6).format], [Q6_K, Q4_K]);
+        assert_eq!(down(6).range.len(), 128 * 2048 * 768 / 256 * 144);
+        assert_eq!(block.gate_experts.as_ref().unwrap().format, Q4_K);
+        assert!(block.dense().is_none());
     }
 
     #[test]

@@ -122,12 +122,8 @@ const FILE: &[KnownKeyRow] = &[
          and for a projector (mmproj) open the model that it belongs to",
     ),
     harmless("general.*"),
-    only(
-        "split.count",
-        Neutral::Numbers(&[0.0, 1.0]),
-        "this is one part of a split file; merge the parts with llama.cpp's \
-         `llama-gguf-split --merge FIRST-PART OUT.gguf`",
-    ),
+    // Opening the file has read the other files of a split model.
+    used("split.count"),
     only(
         "tokenizer.ggml.suppress_tokens",
         Neutral::Empty,
@@ -238,11 +234,11 @@ const ARCHITECTURE: &[KnownKeyRow] = &[
     zero_or_one("expert_group_used_count", "groups of experts are not supported"),
     used("expert_feed_forward_length"),
     used("expert_weights_scale"),
-    only("expert_weights_norm", Neutral::ExpertNorm, "the family has another rule for the weights of the chosen experts"),
+    only("expert_weights_norm", Neutral::ExpertNorm, "another rule for the weights of the chosen experts is not supported in this family"),
     only("expert_gating_func", Neutral::Unless(|family| !has_experts(family), &[0.0, 1.0]), "another function of router logits than the softmax (1) is not supported"),
-    only("leading_dense_block_count", Neutral::Unless(|family| !has_experts(family), &[0.0]), "the family has experts in its first layers"),
-    only("moe_every_n_layers", Neutral::Unless(|family| !has_experts(family), &[0.0, 1.0]), "the family has experts in every layer"),
-    only("interleave_moe_layer_step", Neutral::Unless(|family| !has_experts(family), &[0.0, 1.0]), "the family has experts in every layer"),
+    only("leading_dense_block_count", Neutral::Unless(|family| !has_experts(family), &[0.0]), "dense layers before those with experts are not supported in this family"),
+    only("moe_every_n_layers", Neutral::Unless(|family| !has_experts(family), &[0.0, 1.0]), "dense layers between those with experts are not supported in this family"),
+    only("interleave_moe_layer_step", Neutral::Unless(|family| !has_experts(family), &[0.0, 1.0]), "dense layers between those with experts are not supported in this family"),
     // Without groups, which the rows above refuse, nothing reads this.
     harmless("expert_group_scale"),
     zero("decoder_block_count", "encoders with decoders are not supported; decoders alone are"),

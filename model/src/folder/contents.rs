@@ -2,7 +2,8 @@
 //!
 //! The files stand one after the other in one range of bytes, so that a weight is a range of it,
 //! whichever file it is in. Kernels want norms and biases in F32, which most folders have in 16
-//! bits: these follow the files, converted when they are read. So do matrices in NF4, unpacked.
+//! bits: these follow the files, converted when they are read. So do matrices in NF4, unpacked, and
+//! the matrices of experts, which are in several places of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,6 +13,8 @@ use safetensors::Dtype;
 use serde_json::{Map, Value};
 
 use crate::Error;
+use crate::folder::experts;
+use crate::folder::experts::{ExpertTensor, StackedExperts};
 use crate::folder::folder_fault::Fault;
 use crate::folder::four_bit;
 use crate::folder::four_bit::FourBit;
@@ -45,6 +48,8 @@ enum Converted {
     Vector(StoredVector),
     /// That is unpacked.
     Matrix(FourBit),
+    /// Whose matrices are in several places.
+    Experts(StackedExperts),
 }
 
 impl Folder {
@@ -78,7 +83,8 @@ impl Folder {
             fault: Box::new(fault),
         };
         let end = folder.collect(start).map_err(fault)?;
-        folder.end = folder.unpack(end)?;
+        let end = folder.unpack(end)?;
+        folder.end = folder.stack_experts(end).map_err(fault)?;
         Ok(folder)
     }
 
@@ -164,6 +170,50 @@ impl Folder {
         Ok(end)
     }
 
+    /// Lists the matrices of experts as one tensor each, from offset `end`. Returns the offset where
+    /// they end.
+    fn stack_experts(&mut self, mut end: usize) -> Result<usize, Fault> {
+        for expert in experts::take(&mut self.tensors)? {
+            let ExpertTensor {
+                name,
+                tensor,
+                stacked,
+            } = expert;
+            let range = end..end + stacked.len();
+            self.converted.insert(end, Converted::Experts(stacked));
+            end = range.end;
+            self.tensors.insert(name, FolderTensor { range, ..tensor });
+        }
+        Ok(end)
+    }
+
+    /// Reads matrices in F32, for example the routers of experts.
+    pub(crate) fn widen(&mut self, is_wide: impl Fn(&str) -> bool) {
+        let mut end = self.end;
+        for (name, tensor) in &mut self.tensors {
+            if tensor.shape.len() != 2 || tensor.nf4.is_some() || !is_wide(name) {
+                continue;
+            }
+            let range = tensor.range.clone();
+            tensor.in_f32 = match wide(tensor.dtype) {
+                Some(WideFormat::F32) => Some(range),
+                Some(format) => {
+                    let vector = StoredVector {
+                        from: range,
+                        format,
+                        change: VectorChange::NONE,
+                    };
+                    let range = end..end + vector.len();
+                    self.converted.insert(end, Converted::Vector(vector));
+                    end = range.end;
+                    Some(range)
+                }
+                None => None,
+            };
+        }
+        self.end = end;
+    }
+
     fn bytes(&self, range: &Range<usize>) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; range.len()];
         // Of nothing there may be no file.
@@ -200,6 +250,10 @@ impl Folder {
             }
             Some((first, Converted::Matrix(matrix))) => {
                 matrix.read(start - first, bytes, &|range| self.bytes(range))
+            }
+            // A matrix of an expert may itself be converted.
+            Some((first, Converted::Experts(experts))) => {
+                experts.read(start - first, bytes, |start, bytes| self.read(start, bytes))
             }
             None => self.read_file(start, bytes),
         }

@@ -37,6 +37,13 @@ pub enum Fault {
         first: String,
         second: String,
     },
+    #[error("expert {expert} of {name:?} is missing, but later experts are there")]
+    NoExpert { name: String, expert: usize },
+    #[error(
+        "tensors {first:?} and {second:?} differ in shape or number format, but the matrices of all experts of a layer \
+         must be alike"
+    )]
+    UnlikeExperts { first: String, second: String },
     #[error("tensor {tensor:?} {problem}")]
     FourBit { tensor: String, problem: String },
     #[error("it is of {found} bytes, which is more than the {most} that are read")]

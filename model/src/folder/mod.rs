@@ -7,6 +7,7 @@
 //! interleaved pairs in their folders.
 
 pub(crate) mod contents;
+pub(crate) mod experts;
 pub(crate) mod folder_fault;
 pub(crate) mod four_bit;
 pub(crate) mod json;

@@ -8,6 +8,7 @@ use safetensors::Dtype;
 use crate::architecture::family::Architecture;
 use crate::architecture::outline::{TensorSource, Weight, Weights};
 use crate::folder::contents::Folder;
+use crate::folder::experts::FusedHalf;
 use crate::folder::tensor::FolderTensor;
 use crate::format::weight_format::WeightFormat;
 use crate::problem::Problem;
@@ -25,7 +26,9 @@ const LAST_NORM: &str = "output_norm.weight";
 /// Names of modules in a layer: in GGUF files behind `blk.N.`, and in folders behind
 /// `model.layers.N.`. Families may have others, see
 /// [`folder_modules`](field@Architecture::folder_modules).
-const MODULES: [(&str, &str); 11] = [
+///
+/// The star is the number of an expert: see [`experts`](crate::folder::experts).
+const MODULES: [(&str, &str); 19] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
@@ -37,7 +40,19 @@ const MODULES: [(&str, &str); 11] = [
     ("ffn_gate", "mlp.gate_proj"),
     ("ffn_up", "mlp.up_proj"),
     ("ffn_down", "mlp.down_proj"),
+    (ROUTER, "mlp.gate"),
+    ("ffn_gate_exps", "mlp.experts.*.gate_proj"),
+    ("ffn_up_exps", "mlp.experts.*.up_proj"),
+    ("ffn_down_exps", "mlp.experts.*.down_proj"),
+    (SHARED_ROUTER, "mlp.shared_expert_gate"),
+    ("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
+    ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
+    ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
 ];
+
+/// The names of the routers in GGUF files, behind `blk.N.`.
+const ROUTER: &str = "ffn_gate_inp";
+const SHARED_ROUTER: &str = "ffn_gate_inp_shexp";
 
 /// A tensor that older checkpoints have in each layer: the rotary frequencies, which follow from
 /// the configuration.
@@ -110,9 +125,46 @@ impl FolderNames {
         }
         let (layer, tensor) = gguf.strip_prefix("blk.")?.split_once('.')?;
         let (module, kind) = tensor.rsplit_once('.')?;
-        let own = self.architecture.folder_modules.iter();
-        let (_, module) = own.chain(&MODULES).find(|(known, _)| *known == module)?;
+        let module = self.module(module)?;
         Some(format!("{prefix}layers.{layer}.{module}.{kind}"))
+    }
+
+    /// Returns the name of a module of a layer in a folder, by its name in a GGUF file.
+    fn module(&self, gguf: &str) -> Option<&'static str> {
+        let own = self.architecture.folder_modules.iter();
+        let (_, module) = own.chain(&MODULES).find(|(known, _)| *known == gguf)?;
+        Some(module)
+    }
+
+    /// Returns true if a tensor is the weights of a router, which are read in F32.
+    pub(crate) fn is_router(&self, tensor: &str) -> bool {
+        let in_layer = || {
+            let layers = tensor.strip_prefix(self.part.prefix)?;
+            let (_, name) = layers.strip_prefix("layers.")?.split_once('.')?;
+            name.strip_suffix(".weight")
+        };
+        let module = in_layer();
+        let routers = [ROUTER, SHARED_ROUTER];
+        module.is_some() && routers.iter().any(|router| self.module(router) == module)
+    }
+
+    /// Returns the names that the matrices of experts may have in a folder, by their name in a GGUF
+    /// file: as one tensor per expert, and in one tensor of all experts.
+    fn expert_names(&self, gguf: &str) -> Option<[String; 2]> {
+        let name = self.name(gguf)?;
+        let tensor = gguf.strip_prefix("blk.")?.split_once('.')?.1;
+        let half = match tensor {
+            "ffn_gate_exps.weight" => Some(FusedHalf::Gate),
+            "ffn_up_exps.weight" => Some(FusedHalf::Up),
+            _ => None,
+        };
+        let fused = match (name.split_once(".*."), half) {
+            (Some((experts, _)), Some(half)) => half.name(&format!("{experts}.gate_up_proj")),
+            (Some((experts, _)), None) => format!("{experts}.down_proj"),
+            (None, Some(half)) => half.name(&name),
+            (None, None) => name.clone(),
+        };
+        Some([name, fused])
     }
 
     /// Returns true if a tensor is the weights of the last norm.
@@ -131,17 +183,23 @@ impl NamedFolder<'_> {
     /// A tensor by name and shape, the contiguous dimension last.
     fn find(&self, gguf: &str, expected: Vec<u64>) -> Result<(String, &FolderTensor), Problem> {
         let name = self.names.name(gguf).unwrap_or_else(|| gguf.to_owned());
+        self.find_named(name, expected)
+    }
+
+    /// A tensor by its name in the folder and by shape, the contiguous dimension last.
+    fn find_named(
+        &self,
+        name: String,
+        expected: Vec<u64>,
+    ) -> Result<(String, &FolderTensor), Problem> {
         let Some(tensor) = self.folder.tensor(&name) else {
             return Err(Problem::MissingTensor { name, expected });
         };
 
-        if !tensor
-            .shape
-            .iter()
-            .map(|&n| n as u64)
-            .eq(expected.iter().copied())
-        {
-            let found = tensor.shape.iter().map(|&n| n as u64).collect();
+        let found: Vec<u64> = tensor.shape.iter().map(|&n| n as u64).collect();
+        // A gate of one row is stored as a matrix.
+        let is_row = matches!((&found[..], &expected[..]), ([1, a], [b]) if a == b);
+        if found != expected && !is_row {
             return Err(Problem::Shape {
                 name,
                 found,
@@ -184,55 +242,63 @@ impl TensorSource for NamedFolder<'_> {
 
     fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem> {
         let (name, tensor) = self.find(name, vec![rows.into(), n.into()])?;
-        let format = match tensor.dtype {
-            Dtype::F32 => WeightFormat::F32,
-            Dtype::F16 => WeightFormat::F16,
-            Dtype::BF16 => WeightFormat::BF16,
-            other => return Err(Self::refuse(name, other)),
-        };
-        let dims = vec![n.into(), rows.into()];
-        let (range, nf4) = (tensor.range.clone(), tensor.nf4);
-        Ok(Weight {
-            name,
-            dims,
-            format,
-            range,
-            fused: None,
-            nf4,
-        })
+        matrix_weight(name, tensor, vec![n.into(), rows.into()])
     }
 
     fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
         let (name, tensor) = self.find(name, vec![n.into()])?;
-        match &tensor.in_f32 {
-            Some(range) => Ok(Weight {
-                name,
-                dims: vec![n.into()],
-                format: WeightFormat::F32,
-                range: range.clone(),
-                fused: None,
-                nf4: None,
-            }),
-            None => Err(Self::refuse(name, tensor.dtype)),
-        }
+        f32_weight(name, tensor, vec![n.into()])
     }
 
     fn rows(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem> {
-        let weight = self.matrix(name, rows, n)?;
-        match weight.format {
-            WeightFormat::F32 => Ok(weight),
-            other => Err(Problem::Format {
-                name: weight.name,
-                found: other.name(),
-                supported: WeightFormat::F32.name().to_owned(),
-            }),
-        }
+        let (name, tensor) = self.find(name, vec![rows.into(), n.into()])?;
+        f32_weight(name, tensor, vec![n.into(), rows.into()])
     }
 
     fn experts(&self, name: &str, count: u32, rows: u32, n: u32) -> Result<Weight, Problem> {
+        let names = self.names.expert_names(name);
+        let [separate, fused] = names.unwrap_or_else(|| [name.to_owned(), name.to_owned()]);
+        let stored = if self.folder.tensor(&fused).is_some() {
+            fused
+        } else {
+            separate
+        };
         let expected = vec![count.into(), rows.into(), n.into()];
-        let (name, tensor) = self.find(name, expected)?;
-        Err(Self::refuse(name, tensor.dtype))
+        let (name, tensor) = self.find_named(stored, expected)?;
+        matrix_weight(name, tensor, vec![n.into(), rows.into(), count.into()])
+    }
+}
+
+/// Returns a tensor as a weight of these dimensions, in the number format of the folder.
+fn matrix_weight(name: String, tensor: &FolderTensor, dims: Vec<u64>) -> Result<Weight, Problem> {
+    let format = match tensor.dtype {
+        Dtype::F32 => WeightFormat::F32,
+        Dtype::F16 => WeightFormat::F16,
+        Dtype::BF16 => WeightFormat::BF16,
+        other => return Err(NamedFolder::refuse(name, other)),
+    };
+    Ok(Weight {
+        name,
+        dims,
+        format,
+        range: tensor.range.clone(),
+        fused: None,
+        nf4: tensor.nf4,
+    })
+}
+
+/// Returns a tensor as a weight of these dimensions in F32.
+fn f32_weight(name: String, tensor: &FolderTensor, dims: Vec<u64>) -> Result<Weight, Problem> {
+    match &tensor.in_f32 {
+        Some(range) => Ok(Weight {
+            name,
+            dims,
+            format: WeightFormat::F32,
+            range: range.clone(),
+            fused: None,
+            nf4: None,
+        }),
+        None => Err(NamedFolder::refuse(name, tensor.dtype)),
     }
 }
 
@@ -242,9 +308,10 @@ mod tests {
     use crate::architecture::outline::Outline;
     use crate::architecture::roles::ROLES;
     use crate::architecture::shape::{QUANTIZATIONS, SHAPES, Shape};
-    use crate::config::hyperparameters::Hyperparameters;
+    use crate::config::hyperparameters::{ExpertLayers, Hyperparameters};
     use crate::config::json::families::FAMILIES;
     use crate::layer::attention::QkvBias;
+    use crate::layer::feed_forward::{ExpertWeighting, Experts, GateActivation, SharedExpert};
 
     #[test]
     fn tensors_have_the_names_of_transformers() {
@@ -263,6 +330,10 @@ mod tests {
                 "blk.0.ffn_norm.weight",
                 Some("model.layers.0.post_attention_layernorm.weight"),
             ),
+            (
+                "blk.2.ffn_up_exps.weight",
+                Some("model.layers.2.mlp.experts.*.up_proj.weight"),
+            ),
             ("rope_freqs.weight", None),
         ];
         let names = FolderNames {
@@ -272,6 +343,48 @@ mod tests {
         for (gguf, wanted) in cases {
             assert_eq!(names.name(gguf).as_deref(), wanted, "{gguf}");
         }
+    }
+
+    #[test]
+    fn routers_and_fused_experts_have_their_names() {
+        let names = |architecture| FolderNames {
+            architecture,
+            part: TEXT,
+        };
+        let qwen = names(Architecture::QWEN2_MOE);
+        let mixtral = names(Architecture::MIXTRAL_IN_HALVES);
+        let granite = names(Architecture::GRANITE_MOE_IN_HALVES);
+        for (family, router) in [
+            (&qwen, "model.layers.7.mlp.gate.weight"),
+            (&qwen, "model.layers.7.mlp.shared_expert_gate.weight"),
+            (&mixtral, "model.layers.7.block_sparse_moe.gate.weight"),
+            (
+                &granite,
+                "model.layers.7.block_sparse_moe.router.layer.weight",
+            ),
+        ] {
+            assert!(family.is_router(router), "{router}");
+        }
+        assert!(!qwen.is_router("model.layers.7.mlp.gate_proj.weight"));
+        assert!(!mixtral.is_router("model.layers.7.mlp.gate.weight"));
+
+        let fused = |names: &FolderNames, gguf: &str| names.expert_names(gguf).unwrap()[1].clone();
+        assert_eq!(
+            fused(&qwen, "blk.7.ffn_up_exps.weight"),
+            "model.layers.7.mlp.experts.gate_up_proj (up)"
+        );
+        assert_eq!(
+            fused(&qwen, "blk.7.ffn_down_exps.weight"),
+            "model.layers.7.mlp.experts.down_proj"
+        );
+        assert_eq!(
+            fused(&granite, "blk.7.ffn_gate_exps.weight"),
+            "model.layers.7.block_sparse_moe.input_linear.weight (gate)"
+        );
+        assert_eq!(
+            fused(&granite, "blk.7.ffn_down_exps.weight"),
+            "model.layers.7.block_sparse_moe.output_linear.weight"
+        );
     }
 
     /// In folders, the tensors of a family have different names.
@@ -287,6 +400,22 @@ mod tests {
                 hyperparameters: Hyperparameters {
                     architecture: family.architecture,
                     bias: QkvBias::Each,
+                    experts: family.experts.map(|keys| ExpertLayers {
+                        experts: Experts {
+                            count: 3,
+                            chosen: 2,
+                            width: 8,
+                            activation: GateActivation::Silu,
+                            weighting: ExpertWeighting::Softmax,
+                            weight_scale: 1.0,
+                            shared: keys.shared.map(|shared| SharedExpert {
+                                width: 8,
+                                gated: shared.gated,
+                            }),
+                            biases: false,
+                        },
+                        dense: vec![1],
+                    }),
                     ..SHAPES[0].hyperparameters.clone()
                 },
                 tied: false,
@@ -295,7 +424,12 @@ mod tests {
             let outline = Outline::of(&hidden, f32s).unwrap();
             let mut found = BTreeSet::new();
             for weight in outline.weights.iter() {
-                let name = names.name(&weight.name);
+                // The gate and up matrices of experts may have one name, and each a half of it.
+                let name = if weight.dims.len() == 3 {
+                    names.expert_names(&weight.name).map(|[_, fused]| fused)
+                } else {
+                    names.name(&weight.name)
+                };
                 let name = name.unwrap_or_else(|| panic!("{}: {}", family.model_type, weight.name));
                 // A fused tensor has its name once for each of its matrices.
                 assert!(

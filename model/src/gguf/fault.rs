@@ -56,6 +56,42 @@ pub enum Fault {
     DuplicateKey(String),
     #[error("tensor {0:?} appears twice")]
     DuplicateTensor(String),
+    #[error(
+        "key {key:?} is {found}, in a file that is one part of a split model; expected a whole number \
+         up to 65535"
+    )]
+    SplitKey { key: &'static str, found: String },
+    #[error(
+        "this is part {part} of {count} of a split model: open its first part{}, and the others are read with it",
+        first.as_ref().map_or(String::new(), |first| format!(", {first:?}"))
+    )]
+    LaterPart {
+        part: u64,
+        count: u64,
+        first: Option<String>,
+    },
+    #[error(
+        "this is the first of {count} parts of a split model, but its name does not end in {ending:?}, so the others \
+         cannot be found: restore the names, or merge the parts with llama.cpp's `llama-gguf-split --merge FIRST-PART \
+         OUT.gguf`"
+    )]
+    SplitName { count: u64, ending: String },
+    #[error(
+        "{name:?}, one of the {count} parts of this split model, is missing in the same directory"
+    )]
+    MissingPart { name: String, count: u64 },
+    #[error(
+        "this is {found}, but the first part needs {wanted}: the two belong to different models"
+    )]
+    OtherPart { found: String, wanted: String },
+    #[error(
+        "the {count} parts of this split model have {found} tensors, but split.tensors.count is {wanted}"
+    )]
+    SplitTensors {
+        found: usize,
+        count: u64,
+        wanted: u64,
+    },
     #[error("general.alignment is {0}; it must be an unsigned power of two from 1 to 2^30")]
     Alignment(String),
     #[error("tensor {tensor:?} has {count} dimensions; 1 to 4 are allowed")]

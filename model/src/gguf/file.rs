@@ -18,17 +18,22 @@ use crate::format::wide::WideFormat;
 use crate::gguf::fault::Fault;
 use crate::gguf::kind;
 use crate::gguf::reader::ByteReader;
+use crate::gguf::split::SplitPart;
 use crate::gguf::value;
 use crate::gguf::value::Value;
 
 /// An open GGUF file and its directory.
+///
+/// A model that is split into several files is opened as one. Its tensors are in a single range of
+/// bytes, in which the files come one after the other.
 #[derive(Debug)]
 pub struct Gguf {
-    /// The path of the file.
+    /// The path of the file, or of the first file of a split model.
     pub path: PathBuf,
-    /// The metadata and the tensor descriptions.
+    /// The metadata, and the tensor descriptions of all files.
     pub directory: Directory,
-    file: StableFile,
+    /// The files, each with the offset of its first byte. The first offset is 0.
+    files: Vec<(usize, StableFile)>,
     /// The vector that is read with other values, see [`scale`](Gguf::scale).
     scaled: Option<StoredVector>,
 }
@@ -53,7 +58,7 @@ pub struct Tensor {
     pub dims: Vec<u64>,
     /// The number format.
     pub kind: &'static TensorType,
-    /// The byte range in the file.
+    /// The byte range in the file, or in all files of a split model.
     pub range: Range<usize>,
 }
 
@@ -75,31 +80,56 @@ const MIN_TENSOR: u64 = 32;
 const FIRST: u64 = 1 << 20;
 
 impl Gguf {
-    /// Opens a file and reads its directory.
+    /// Opens a file and reads its directory. If it is the first file of a split model, the others
+    /// are opened too.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, or if its directory is damaged.
+    /// Returns an error if a file cannot be read, if its directory is damaged, or if a file of a
+    /// split model is missing or belongs to another model.
     pub fn open(path: &Path) -> Result<Gguf, Error> {
-        // Opening a pipe would wait for a writer.
-        let found = std::fs::metadata(path).map_err(|source| Error::Open {
-            path: path.to_owned(),
-            source,
-        })?;
-        if let Some(what) = kind::of(&found) {
-            return Err(Error::NoFile {
-                path: path.to_owned(),
-                what,
-            });
-        }
-
-        let file = StableFile::open(path)?;
-        let directory = directory(path, &file)?;
-        Ok(Gguf {
+        let (file, directory) = open_part(path)?;
+        let mut gguf = Gguf {
             path: path.to_owned(),
             directory,
-            file,
+            files: vec![(0, file)],
             scaled: None,
-        })
+        };
+        let fault = |fault| fault_of(path, fault);
+        let Some(split) = SplitPart::read(&gguf.directory.metadata).map_err(fault)? else {
+            return Ok(gguf);
+        };
+
+        for (no, path) in (1..).zip(split.others(path).map_err(fault)?) {
+            gguf.append(split, no, &path)?;
+        }
+        let found = gguf.directory.tensors.len();
+        split.check_tensors(found).map_err(fault)?;
+        Ok(gguf)
+    }
+
+    /// Opens the file of a split model with number `no` and adds its tensors.
+    fn append(&mut self, split: SplitPart, no: u64, path: &Path) -> Result<(), Error> {
+        let fault = |fault| fault_of(path, fault);
+        let (file, directory) = open_part(path)?;
+        split.check(no, &directory.metadata).map_err(fault)?;
+        let start = self.len();
+        for (name, tensor) in directory.tensors {
+            let Range { start: at, end } = tensor.range;
+            let tensor = Tensor {
+                range: start + at..start + end,
+                ..tensor
+            };
+            if self
+                .directory
+                .tensors
+                .insert(name.clone(), tensor)
+                .is_some()
+            {
+                return Err(fault(Fault::DuplicateTensor(name)));
+            }
+        }
+        self.files.push((start, file));
+        Ok(())
     }
 
     /// Returns the bytes of a tensor of this file, given by its range.
@@ -112,9 +142,15 @@ impl Gguf {
         Ok(bytes)
     }
 
-    /// Bytes of the file.
+    /// Returns the bytes of all files.
     pub(crate) fn len(&self) -> usize {
-        self.file.len() as usize
+        self.files.iter().map(|(_, file)| file.len() as usize).sum()
+    }
+
+    /// Returns the files, each with its bytes in the range of all files.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, Range<usize>)> {
+        let files = self.files.iter();
+        files.map(|(start, file)| (file.path(), *start..start + file.len() as usize))
     }
 
     /// Multiplies the values of a vector by a factor when they are read. Returns its new range, which
@@ -134,22 +170,53 @@ impl Gguf {
         range
     }
 
-    /// Fills `bytes` with the bytes of the file from offset `start`, or of a vector behind it.
+    /// Fills `bytes` with the bytes of a tensor from offset `start`, or of a vector behind the files.
     pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
-        let file = |start: usize, bytes: &mut [u8]| self.file.read(start as u64, bytes);
+        let file = |start: usize, bytes: &mut [u8]| {
+            // The first file begins at 0, so there is one before `start`.
+            let last = self.files.partition_point(|(first, _)| *first <= start) - 1;
+            let (first, file) = &self.files[last];
+            file.read((start - first) as u64, bytes)
+        };
         match &self.scaled {
             Some(vector) if start >= self.len() => vector.read(start - self.len(), bytes, file),
             _ => file(start, bytes),
         }
     }
 
-    /// Checks that the file has not been modified since it was opened, so that all data read from
-    /// it belong together.
+    /// Checks that the files have not been modified since they were opened, so that all data read
+    /// from them belong together.
     ///
     /// # Errors
-    /// Returns an error if the file was written to in the meantime.
+    /// Returns an error if a file was written to in the meantime.
     pub fn check(&self) -> Result<(), Error> {
-        self.file.check()
+        self.files.iter().try_for_each(|(_, file)| file.check())
+    }
+}
+
+/// Opens a file and reads its directory.
+fn open_part(path: &Path) -> Result<(StableFile, Directory), Error> {
+    // Opening a pipe would wait for a writer.
+    let found = std::fs::metadata(path).map_err(|source| Error::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    if let Some(what) = kind::of(&found) {
+        return Err(Error::NoFile {
+            path: path.to_owned(),
+            what,
+        });
+    }
+
+    let file = StableFile::open(path)?;
+    let directory = directory(path, &file)?;
+    Ok((file, directory))
+}
+
+fn fault_of(path: &Path, fault: Fault) -> Error {
+    Error::Gguf {
+        path: path.to_owned(),
+        fault: Box::new(fault),
     }
 }
 
@@ -166,10 +233,7 @@ fn directory(path: &Path, file: &StableFile) -> Result<Directory, Error> {
             Ok(directory) => return file.check().map(|()| directory),
             Err(fault) => {
                 file.check()?;
-                return Err(Error::Gguf {
-                    path: path.to_owned(),
-                    fault: Box::new(fault),
-                });
+                return Err(fault_of(path, fault));
             }
         }
     }

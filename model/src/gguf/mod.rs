@@ -5,6 +5,7 @@ pub(crate) mod file;
 pub(crate) mod keys;
 pub(crate) mod kind;
 pub(crate) mod reader;
+pub(crate) mod split;
 pub(crate) mod value;
 pub mod writer;
 

@@ -33,6 +33,11 @@ pub enum MergeFault {
         format: WeightFormat,
     },
     #[error(
+        "the model is split into {files} files: merge these first with llama.cpp's `llama-gguf-split --merge FIRST-PART \
+         OUT.gguf`"
+    )]
+    Split { files: usize },
+    #[error(
         "A of {projection} in layer {layer} times {by} is not finite in F32, as llama.cpp reads it"
     )]
     Factor {

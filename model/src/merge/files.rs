@@ -43,8 +43,17 @@ impl<'a> Merge<'a> {
     /// are copied.
     ///
     /// # Errors
-    /// Returns [`Error::Merge`] if a projection with an adapter is quantized.
+    /// Returns [`Error::Merge`] if a projection with an adapter is quantized, or if the model is
+    /// split into several GGUF files.
     pub fn new(model: &'a Model) -> Result<Merge<'a>, Error> {
+        let files = model.files.of_weights().len();
+        if model.files.gguf().is_some() && files > 1 {
+            return Err(Error::Merge {
+                path: model.files.path().to_owned(),
+                fault: Box::new(MergeFault::Split { files }),
+            });
+        }
+
         let outline = &model.outline;
         let layers = outline.adapter.iter().flat_map(|adapter| &adapter.layers);
         let mut sums = BTreeMap::new();

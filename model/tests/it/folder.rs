@@ -355,7 +355,7 @@ fn refuses_what_it_does_not_know() {
     let cases = [
         (
             llama().with("model_type", json!("gemma")),
-            "M/config.json: key \"model_type\" is \"gemma\"; supported as a folder: llama, qwen2, qwen3, mistral, gemma3_text, gemma2, phi3, granite, granitemoehybrid, smollm3, exaone4, olmo2, olmo3, glm4, cohere2",
+            "M/config.json: key \"model_type\" is \"gemma\"; supported as a folder: llama, qwen2, qwen3, mistral, gemma3_text, gemma2, phi3, granite, granitemoehybrid, qwen2_moe, qwen3_moe, mixtral, olmoe, granitemoe, granitemoeshared, smollm3, exaone4, olmo2, olmo3, glm4, cohere2",
         ),
         (
             llama().without("model_type"),

@@ -77,6 +77,7 @@ fn folders_and_gguf_files_are_described_alike() {
         assert_eq!(dims(ropes), dims(&c.ropes), "{}", model.name);
         for (a, b) in layers.iter().zip(&c.layers) {
             assert_eq!((a.norms, a.norm), (b.norms, b.norm), "{}", model.name);
+            assert_eq!(a.feed_forward, b.feed_forward, "{}", model.name);
         }
         let windows = |c: &Config| {
             c.attentions()

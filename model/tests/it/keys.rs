@@ -44,8 +44,14 @@ fn refuses_what_it_does_not_do() {
         ("logit_scale", Val::F32(8.0), Some(Val::F32(0.0))),
         ("embedding_scale", Val::F32(12.0), Some(Val::F32(1.0))),
         ("residual_scale", Val::F32(0.22), Some(Val::F32(1.0))),
-        ("expert_count", Val::U32(8), Some(Val::U32(0))),
-        ("expert_used_count", Val::U32(2), Some(Val::U32(0))),
+        ("expert_shared_count", Val::U32(1), Some(Val::U32(0))),
+        ("expert_shared_feed_forward_length", Val::U32(64), Some(Val::U32(0))),
+        ("expert_group_count", Val::U32(4), Some(Val::U32(1))),
+        ("expert_gating_func", Val::U32(2), Some(Val::U32(1))),
+        ("expert_weights_norm", Val::Bool(false), Some(Val::Bool(true))),
+        ("leading_dense_block_count", Val::U32(1), Some(Val::U32(0))),
+        ("moe_every_n_layers", Val::U32(2), Some(Val::U32(1))),
+        ("interleave_moe_layer_step", Val::U32(2), Some(Val::U32(1))),
         ("nextn_predict_layers", Val::U32(1), Some(Val::U32(0))),
         ("pooling_type", Val::U32(3), Some(Val::U32(0))),
         ("use_parallel_residual", Val::Bool(true), Some(Val::Bool(false))),
@@ -65,12 +71,9 @@ fn refuses_what_it_does_not_do() {
 
 #[test]
 fn says_what_it_refuses() {
-    let split = "key \"split.count\" is 2: this is one part of a split file; \
-                 merge the parts with llama.cpp's `llama-gguf-split --merge FIRST-PART OUT.gguf`";
     let kind = "only a model runs; merge an adapter into its base model with llama.cpp's llama-export-lora, and for a \
                 projector (mmproj) open the model that it belongs to";
     for (key, value, message) in [
-        ("split.count", Val::U32(2), split.to_owned()),
         ("general.type", text("adapter"), format!("key \"general.type\" is \"adapter\": {kind}")),
         ("general.type", text("mmproj"), format!("key \"general.type\" is \"mmproj\": {kind}")),
         (

@@ -2,6 +2,7 @@
 
 mod chat;
 mod config;
+mod experts;
 mod folder;
 mod folder_families;
 mod four_bit;
@@ -11,6 +12,7 @@ mod jinja;
 mod keys;
 mod schemas;
 mod sentencepiece;
+mod split;
 mod stop;
 mod strings;
 mod templates;

@@ -21,10 +21,15 @@ pub(super) struct ModelFacts {
     pub(super) license: Option<String>,
     pub(super) architecture: &'static str,
     pub(super) parameters: u64,
+    /// The parameters that one token uses, which are fewer in a mixture of experts.
+    pub(super) parameters_per_token: u64,
     pub(super) formats: BTreeMap<&'static str, FormatMix>,
     pub(super) layers: u32,
     pub(super) hidden: u32,
     pub(super) feed_forward: u32,
+    /// The mixture of experts, in models that have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) experts: Option<ExpertFacts>,
     pub(super) heads: u32,
     pub(super) kv_heads: u32,
     pub(super) head_dim: u32,
@@ -62,6 +67,18 @@ pub(super) struct FormatMix {
     pub(super) tensors: usize,
     pub(super) numbers: u64,
     pub(super) bytes: u64,
+}
+
+/// The mixture of experts.
+#[derive(Serialize)]
+pub(super) struct ExpertFacts {
+    pub(super) count: u32,
+    pub(super) per_token: u32,
+    pub(super) feed_forward: u32,
+    /// The width of the expert that every token passes.
+    pub(super) shared_feed_forward: Option<u32>,
+    /// The layers with experts. The others have a dense feed-forward.
+    pub(super) layers: usize,
 }
 
 /// The sliding window of attention.
@@ -133,6 +150,7 @@ impl ModelFacts {
             license: general(model, "general.license"),
             architecture: c.architecture.name,
             parameters: formats.values().map(|mix| mix.numbers).sum(),
+            parameters_per_token: info::token_numbers(outline),
             formats: formats
                 .into_iter()
                 .map(|(name, mix)| (name, mix.into()))
@@ -140,6 +158,7 @@ impl ModelFacts {
             layers: c.layer_count(),
             hidden: c.hidden,
             feed_forward: c.feed_forward(),
+            experts: experts(c),
             heads: c.heads(),
             kv_heads: c.kv_heads(),
             head_dim: c.head_dim(),
@@ -173,6 +192,18 @@ fn general(model: &Model, key: &str) -> Option<String> {
         gguf::Value::String(text) => Some(text.clone()),
         _ => None,
     }
+}
+
+/// Returns the mixture of experts, if some layers have one. All of them have the same.
+fn experts(c: &Config) -> Option<ExpertFacts> {
+    let first = c.experts().next()?;
+    Some(ExpertFacts {
+        count: first.count,
+        per_token: first.chosen,
+        feed_forward: first.width,
+        shared_feed_forward: first.shared.map(|shared| shared.width),
+        layers: c.experts().count(),
+    })
 }
 
 /// Returns the sliding window, if some layers have one.

@@ -12,8 +12,8 @@ use crate::failure::Failure;
 use crate::model::adapter::{self, AdapterArgs};
 use crate::model::options::ModelArg;
 use facts::{
-    ModelFact, ModelFacts, RopeFacts, SamplingFacts, SpecialToken, TemplateFacts, TensorRole,
-    TokenizerFacts,
+    ExpertFacts, ModelFact, ModelFacts, RopeFacts, SamplingFacts, SpecialToken, TemplateFacts,
+    TensorRole, TokenizerFacts,
 };
 use warpwright_emu::terminal::printable;
 
@@ -79,10 +79,7 @@ fn about(facts: &ModelFacts) -> Rows {
     let mix = mix.collect::<Vec<_>>().join(", ");
     let rest = [
         ("architecture", facts.architecture.to_owned()),
-        (
-            "parameters",
-            format!("{} ({})", facts.parameters, rounded(facts.parameters)),
-        ),
+        ("parameters", parameters(facts)),
         ("formats", format!("{mix} of the bytes")),
     ];
     [("file", facts.file.clone())]
@@ -90,6 +87,16 @@ fn about(facts: &ModelFacts) -> Rows {
         .chain(named)
         .chain(rest)
         .collect()
+}
+
+/// Returns the number of parameters, and how many of them a token uses if it does not use all.
+fn parameters(facts: &ModelFacts) -> String {
+    let number = |parameters: u64| format!("{parameters} ({})", rounded(parameters));
+    let all = number(facts.parameters);
+    if facts.parameters_per_token == facts.parameters {
+        return all;
+    }
+    format!("{all}, {} per token", number(facts.parameters_per_token))
 }
 
 /// Rounds a number to one decimal and a unit, for example `7.3 M`.
@@ -116,6 +123,10 @@ fn sizes(facts: &ModelFacts) -> Rows {
     } else {
         "the embedding"
     };
+    let experts = facts
+        .experts
+        .as_ref()
+        .map(|experts| ("experts", experts_text(experts, *layers)));
     let window = facts.window.as_ref().map(|window| {
         (
             "window",
@@ -142,7 +153,28 @@ fn sizes(facts: &ModelFacts) -> Rows {
         ("context", facts.context.to_string()),
         ("LM head", head.to_owned()),
     ];
-    sizes.into_iter().chain(window).chain(rope).collect()
+    let rows = sizes.into_iter().chain(experts);
+    rows.chain(window).chain(rope).collect()
+}
+
+/// Returns the text about a mixture of experts.
+fn experts_text(experts: &ExpertFacts, layers: u32) -> String {
+    let ExpertFacts {
+        count,
+        per_token,
+        feed_forward,
+        shared_feed_forward,
+        layers: with_experts,
+    } = experts;
+    let shared = shared_feed_forward.map_or(String::new(), |width| {
+        format!(", and a shared one of feed-forward {width}")
+    });
+    let some = if *with_experts == layers as usize {
+        String::new()
+    } else {
+        format!(", in {with_experts} of {layers} layers")
+    };
+    format!("{count} experts of feed-forward {feed_forward}, {per_token} per token{shared}{some}")
 }
 
 /// Returns the text about a rotary embedding.
@@ -313,4 +345,28 @@ fn row(class: &TensorRole) -> [String; 4] {
         formats.collect::<Vec<_>>().join(", "),
         class.bytes.to_string(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experts_are_described_with_what_a_token_uses() {
+        let experts = |layers, shared_feed_forward| ExpertFacts {
+            count: 128,
+            per_token: 8,
+            feed_forward: 768,
+            shared_feed_forward,
+            layers,
+        };
+        assert_eq!(
+            experts_text(&experts(48, None), 48),
+            "128 experts of feed-forward 768, 8 per token"
+        );
+        assert_eq!(
+            experts_text(&experts(47, Some(2048)), 48),
+            "128 experts of feed-forward 768, 8 per token, and a shared one of feed-forward 2048, in 47 of 48 layers"
+        );
+    }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::architecture::family::Architecture;
 use crate::config::json::known_keys::ConfigKeyFate::{Harmless, Only, Refused, Used};
 use crate::config::json::known_keys::{
-    ConfigKeyRow, full_attention, gelu_tanh, no_experts, off, on, one,
+    ConfigKeyRow, full_attention, gelu_tanh, off, on, one, zero,
 };
 use crate::problem::Problem;
 
@@ -34,6 +34,53 @@ pub(crate) struct FolderFamily {
     pub(crate) feed_forward: &'static str,
     /// The key with the constant of the norms.
     pub(crate) epsilon: &'static str,
+    /// The keys of the mixture of experts, in families with experts.
+    pub(crate) experts: Option<ExpertKeys>,
+}
+
+/// The keys with the mixture of experts of a model. `num_experts_per_tok` is the number of experts
+/// per token in all families.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpertKeys {
+    /// The names of the number of experts. Versions of transformers write one or the other.
+    pub(crate) count: [&'static str; 2],
+    /// The number of experts in files without such a key.
+    pub(crate) default_count: u32,
+    /// The width of an expert.
+    pub(crate) width: &'static str,
+    /// The weights of the chosen experts.
+    pub(crate) weighting: StoredWeighting,
+    /// The width of the expert that every token passes, and whether it has a gate. A file without
+    /// the key, or with 0, has no such expert.
+    pub(crate) shared: Option<SharedExpertKey>,
+    /// The layers with experts.
+    pub(crate) layers: ExpertLayerKeys,
+}
+
+/// The key with the width of the expert that every token passes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SharedExpertKey {
+    pub(crate) width: &'static str,
+    pub(crate) gated: bool,
+}
+
+/// The weights of the chosen experts in a family.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum StoredWeighting {
+    /// They add up to 1.
+    OfChosen,
+    /// They add up to 1 if `norm_topk_prob` is true. Otherwise they keep their share of all.
+    ByKey,
+}
+
+/// The layers with experts in a family.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ExpertLayerKeys {
+    /// All layers.
+    All,
+    /// The layers whose number, counted from 1, is a multiple of `decoder_sparse_step`, and whose
+    /// index is not in `mlp_only_layers`.
+    Sparse,
 }
 
 /// The share of each head that is rotated.
@@ -64,7 +111,51 @@ const LLAMA: FolderFamily = FolderFamily {
     norm_weights: NormWeights::Stored,
     feed_forward: "intermediate_size",
     epsilon: "rms_norm_eps",
+    experts: None,
 };
+
+/// The keys of Qwen 3 with experts.
+const QWEN3_MOE: &[ConfigKeyRow] = &[
+    ("num_experts", Used, ""),
+    ("num_local_experts", Used, ""),
+    ("num_experts_per_tok", Used, ""),
+    ("moe_intermediate_size", Used, ""),
+    ("norm_topk_prob", Used, ""),
+    ("decoder_sparse_step", Used, ""),
+    ("mlp_only_layers", Used, ""),
+    (
+        "shared_expert_intermediate_size",
+        Only(zero),
+        "an expert that every token passes is not supported in this family",
+    ),
+    (
+        "use_qk_norm",
+        Only(on),
+        "models of this family without norms of queries and keys are not supported",
+    ),
+    // Left of Qwen 2. Files with biases are refused for their tensors.
+    ("qkv_bias", Harmless, ""),
+    ("output_router_logits", Harmless, ""),
+    ("router_aux_loss_coef", Harmless, ""),
+];
+
+/// The keys of Qwen 2 with experts.
+const QWEN2_MOE: &[ConfigKeyRow] = &[
+    ("num_experts", Used, ""),
+    ("num_experts_per_tok", Used, ""),
+    ("moe_intermediate_size", Used, ""),
+    ("norm_topk_prob", Used, ""),
+    ("decoder_sparse_step", Used, ""),
+    ("mlp_only_layers", Used, ""),
+    ("shared_expert_intermediate_size", Used, ""),
+    (
+        "qkv_bias",
+        Only(on),
+        "models of this family without biases are not supported",
+    ),
+    ("output_router_logits", Harmless, ""),
+    ("router_aux_loss_coef", Harmless, ""),
+];
 
 /// The keys of Gemma 2 and 3.
 const GEMMA: &[ConfigKeyRow] = &[
@@ -101,6 +192,31 @@ const GRANITE: &[ConfigKeyRow] = &[
     ("attention_multiplier", Used, ""),
     ("logits_scaling", Used, ""),
 ];
+
+const GRANITE_MOE: &[ConfigKeyRow] = &[
+    ("embedding_multiplier", Used, ""),
+    ("residual_multiplier", Used, ""),
+    ("attention_multiplier", Used, ""),
+    ("logits_scaling", Used, ""),
+    ("num_local_experts", Used, ""),
+    ("num_experts_per_tok", Used, ""),
+    ("shared_intermediate_size", Used, ""),
+    ("output_router_logits", Harmless, ""),
+    ("router_aux_loss_coef", Harmless, ""),
+    // Of training from scratch.
+    ("init_method", Harmless, ""),
+];
+
+const GRANITE_MOE_DEFAULTS: &str = r#"{"attention_multiplier": 1.0, "num_experts_per_tok": 2}"#;
+
+const GRANITE_EXPERTS: ExpertKeys = ExpertKeys {
+    count: ["num_local_experts", "num_local_experts"],
+    default_count: 8,
+    width: "intermediate_size",
+    weighting: StoredWeighting::OfChosen,
+    shared: None,
+    layers: ExpertLayerKeys::All,
+};
 
 /// The families.
 #[rustfmt::skip] // one key a line
@@ -185,7 +301,7 @@ pub(crate) const FAMILIES: &[FolderFamily] = &[
             ("logits_scaling", Used, ""),
             ("shared_intermediate_size", Used, ""),
             ("intermediate_size", Harmless, ""),
-            ("num_local_experts", Only(no_experts), "mixtures of experts are not supported in this family"),
+            ("num_local_experts", Only(zero), "mixtures of experts are not supported in this family"),
             ("position_embedding_type", Only(|value| value == "rope"), "models of this family without rotary embedding are not supported"),
             ("layer_types", Only(full_attention), "layers without attention are not supported"),
             ("normalization_function", Only(|value| value == "rmsnorm"), "another norm than RMSNorm is not supported"),
@@ -208,6 +324,111 @@ pub(crate) const FAMILIES: &[FolderFamily] = &[
             ("init_method", Harmless, ""),
         ],
         feed_forward: "shared_intermediate_size",
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "qwen2_moe",
+        class: "Qwen2MoeForCausalLM",
+        architecture: Architecture::QWEN2_MOE,
+        defaults: r#"{"num_key_value_heads": 16, "num_experts_per_tok": 4,
+            "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632}"#,
+        keys: QWEN2_MOE,
+        experts: Some(ExpertKeys {
+            count: ["num_experts", "num_experts"],
+            default_count: 60,
+            width: "moe_intermediate_size",
+            weighting: StoredWeighting::ByKey,
+            shared: Some(SharedExpertKey { width: "shared_expert_intermediate_size", gated: true }),
+            layers: ExpertLayerKeys::Sparse,
+        }),
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "qwen3_moe",
+        class: "Qwen3MoeForCausalLM",
+        architecture: Architecture::QWEN3_MOE,
+        defaults: r#"{"num_key_value_heads": 4, "num_experts_per_tok": 8,
+            "moe_intermediate_size": 768}"#,
+        keys: QWEN3_MOE,
+        experts: Some(ExpertKeys {
+            count: ["num_experts", "num_local_experts"],
+            default_count: 128,
+            width: "moe_intermediate_size",
+            weighting: StoredWeighting::ByKey,
+            shared: None,
+            layers: ExpertLayerKeys::Sparse,
+        }),
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "mixtral",
+        class: "MixtralForCausalLM",
+        architecture: Architecture::MIXTRAL_IN_HALVES,
+        defaults: r#"{"num_key_value_heads": 8, "num_experts_per_tok": 2,
+            "rope_theta": 1000000.0}"#,
+        keys: &[
+            ("sliding_window", Used, ""),
+            ("num_local_experts", Used, ""),
+            ("num_experts", Used, ""),
+            ("num_experts_per_tok", Used, ""),
+            // Of training.
+            ("output_router_logits", Harmless, ""),
+            ("router_aux_loss_coef", Harmless, ""),
+            ("router_jitter_noise", Harmless, ""),
+        ],
+        experts: Some(ExpertKeys {
+            count: ["num_local_experts", "num_experts"],
+            default_count: 8,
+            width: "intermediate_size",
+            weighting: StoredWeighting::OfChosen,
+            shared: None,
+            layers: ExpertLayerKeys::All,
+        }),
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "olmoe",
+        class: "OlmoeForCausalLM",
+        architecture: Architecture::OLMOE,
+        defaults: r#"{"num_experts_per_tok": 8}"#,
+        keys: &[
+            ("num_experts", Used, ""),
+            ("num_local_experts", Used, ""),
+            ("num_experts_per_tok", Used, ""),
+            ("norm_topk_prob", Used, ""),
+            ("clip_qkv", Refused, "clamped queries, keys and values are not supported"),
+            ("output_router_logits", Harmless, ""),
+            ("router_aux_loss_coef", Harmless, ""),
+        ],
+        experts: Some(ExpertKeys {
+            count: ["num_experts", "num_local_experts"],
+            default_count: 64,
+            width: "intermediate_size",
+            weighting: StoredWeighting::ByKey,
+            shared: None,
+            layers: ExpertLayerKeys::All,
+        }),
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "granitemoe",
+        class: "GraniteMoeForCausalLM",
+        architecture: Architecture::GRANITE_MOE_IN_HALVES,
+        defaults: GRANITE_MOE_DEFAULTS,
+        keys: GRANITE_MOE,
+        experts: Some(GRANITE_EXPERTS),
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "granitemoeshared",
+        class: "GraniteMoeSharedForCausalLM",
+        architecture: Architecture::GRANITE_MOE_IN_HALVES,
+        defaults: GRANITE_MOE_DEFAULTS,
+        keys: GRANITE_MOE,
+        experts: Some(ExpertKeys {
+            shared: Some(SharedExpertKey { width: "shared_intermediate_size", gated: false }),
+            ..GRANITE_EXPERTS
+        }),
         ..LLAMA
     },
     FolderFamily {

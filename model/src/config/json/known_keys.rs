@@ -45,11 +45,6 @@ pub(crate) fn gelu_tanh(value: &Value) -> bool {
     value == "gelu_pytorch_tanh"
 }
 
-/// Returns true for no experts.
-pub(crate) fn no_experts(value: &Value) -> bool {
-    zero(value)
-}
-
 /// Returns true for a list of layers that all have attention to all positions.
 pub(crate) fn full_attention(value: &Value) -> bool {
     let full = |layer: &Value| layer == "attention" || layer == "full_attention";
@@ -58,7 +53,8 @@ pub(crate) fn full_attention(value: &Value) -> bool {
         .is_some_and(|layers| layers.iter().all(full))
 }
 
-fn zero(value: &Value) -> bool {
+/// Returns true for the number 0.
+pub(crate) fn zero(value: &Value) -> bool {
     value.as_f64() == Some(0.0)
 }
 
@@ -113,8 +109,8 @@ const ROWS: &[ConfigKeyRow] = &[
     ("residual_multiplier", Only(one), "scaled residuals are not supported"),
     ("attention_multiplier", Refused, "scaled scores are not supported"),
     ("logits_scaling", Only(one), "scaled logits are not supported"),
-    ("num_local_experts", Only(zero), "mixtures of experts are not supported; dense models are"),
-    ("num_experts", Only(zero), "mixtures of experts are not supported; dense models are"),
+    ("num_local_experts", Only(zero), "mixtures of experts are not supported in this family"),
+    ("num_experts", Only(zero), "mixtures of experts are not supported in this family"),
     ("quantization_config", Used, ""),
     ("compression_config", Refused, "quantized weights are not read from folders; give the folder of the 16-bit model, or a GGUF file"),
     ("auto_map", Refused, OWN_CODE),

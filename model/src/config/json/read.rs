@@ -7,7 +7,7 @@ use crate::config::forward::Config;
 use crate::config::hyperparameters::{Factors, Hyperparameters, SoftCaps};
 use crate::config::json::families::{FAMILIES, FolderFamily, TextConfig, with_defaults};
 use crate::config::json::layer_kinds::{self, LayerKinds, StoredRope};
-use crate::config::json::{known_keys as known, quantization, rope};
+use crate::config::json::{experts, known_keys as known, quantization, rope};
 use crate::config::rope::RopeFactors;
 use crate::folder::json::{NamedObject, shown};
 use crate::gguf::keys::MAX_SIZE;
@@ -68,12 +68,25 @@ pub(crate) fn read(text: TextConfig) -> Result<ForwardConfig, Problem> {
         rope,
         local,
     } = layer_kinds::read(keys, architecture.windows, stored, layers)?;
+    let experts = match &family.experts {
+        Some(names) => Some(experts::read(keys, names, architecture, layers)?),
+        None => None,
+    };
+    // A model without dense layers does not need their width.
+    let has_dense = experts
+        .as_ref()
+        .is_none_or(|experts| !experts.dense.is_empty());
+    let feed_forward = if has_dense {
+        keys.required(family.feed_forward)?
+    } else {
+        0
+    };
     let model = Hyperparameters {
         architecture,
         layers,
         hidden,
-        feed_forward: keys.required(family.feed_forward)?,
-        experts: None,
+        feed_forward,
+        experts,
         heads,
         kv_heads,
         head_dim,
