@@ -103,6 +103,9 @@ impl Mixture {
             .pair("general.architecture", Val::Str(self.arch.into()))
             .pair(&key("attention.layer_norm_rms_epsilon"), Val::F32(1e-5))
             .pair(&key("rope.freq_base"), Val::F32(500.0));
+        if self.arch == "granitemoe" {
+            file = file.pair(&key("logit_scale"), Val::F32(1.0));
+        }
         let own = match self.arch {
             "qwen3moe" | "qwen2moe" => "expert_feed_forward_length",
             _ => "feed_forward_length",
