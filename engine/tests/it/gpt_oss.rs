@@ -253,6 +253,7 @@ fn gpt_oss_agrees_with_transformers() {
     });
     let wanted = Wanted::read();
     for (name, crc, model) in files {
+        assert_eq!(model.outline.config.architecture.name, "gpt-oss");
         assert_eq!(
             wanted.0["models"][name]["crc32"], crc,
             "{name} has changed: make engine/tests/data/gpt_oss.json again, as \
