@@ -153,7 +153,7 @@ fn refuses_what_does_not_fit() {
         (
             llama().pair("general.architecture", text("gpt2")),
             "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3, gemma3, phi3, granite, smollm3, exaone4, olmo2, gemma2, glm4, \
-             cohere2, qwen2moe, qwen3moe, olmoe, granitemoe",
+             cohere2, qwen2moe, qwen3moe, olmoe, granitemoe, gpt-oss",
         ),
         (
             llama().without("llama.block_count"),
@@ -256,7 +256,12 @@ fn refuses_what_does_not_fit() {
 /// So each has a model that transformers has run: see `families.rs` and `folders.rs`.
 #[test]
 fn accepts_every_architecture() {
+    // The random models of gpt-oss are in the tests of the engine, whose kernels make their formats.
+    let elsewhere = [Architecture::GPT_OSS];
     for arch in Architecture::ALL {
+        if elsewhere.contains(&arch) {
+            continue;
+        }
         let model = MODELS.iter().find(|model| model.family == arch.name);
         let of_folder = folders::MODELS
             .iter()
