@@ -26,7 +26,7 @@ pub(crate) struct PipelineLayer {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum PipelineFeedForward {
     Dense(Dense),
-    /// A mixture of experts without a shared one.
+    /// A mixture of experts without a shared one and without biases.
     Experts(Experts),
 }
 
@@ -88,6 +88,9 @@ impl PipelineLayer {
             FeedForward::Dense(dense) => PipelineFeedForward::Dense(*dense),
             FeedForward::Experts(experts) if experts.shared.is_some() => {
                 return Err(Unsupported::SharedExpert);
+            }
+            FeedForward::Experts(experts) if experts.biases => {
+                return Err(Unsupported::ExpertBiases);
             }
             FeedForward::Experts(experts) => PipelineFeedForward::Experts(*experts),
         };

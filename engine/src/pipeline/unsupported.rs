@@ -52,6 +52,8 @@ pub enum Unsupported {
     Experts,
     #[error("experts that every token passes (shared experts) are not supported")]
     SharedExpert,
+    #[error("biases of experts are not supported")]
+    ExpertBiases,
     #[error("mixtures of experts whose output is normed are not supported")]
     NormedExperts,
     #[error("{tensor} is {}, which has no tiled layout", format.name())]
