@@ -634,6 +634,11 @@ impl Resolver<'_> {
     }
 
     /// Resolves a mixture of experts.
+    ///
+    /// Other plans than those of dense layers are faster, because the experts are known too late for
+    /// a prefetch. Measured on an H100 with Qwen3-30B-A3B: 16-bit gate and up take 15 % less of a
+    /// token's time with wider stages than with more groups, and down takes 0.6 % less with eight
+    /// warps than with twelve.
     fn experts(
         &self,
         experts: &Experts,
@@ -647,21 +652,20 @@ impl Resolver<'_> {
         };
 
         let format = kernel_format(packed::gate(b).format);
-        let default = || default_plan(format, 2 * inner, hidden);
         let gate_up = ExpertGateUp {
             format,
             activation: kernel_activation(experts.activation),
             weights: kernel_expert_weights(experts.weighting),
             per_lane: experts.count.div_ceil(32).next_power_of_two(),
-            plan: without_limit(self.tuning.gate_up.unwrap_or_else(default)),
+            plan: without_limit(self.tuning.gate_up.unwrap_or(Plan::large(format))),
         };
 
         let format = kernel_format(packed::down(b).format);
         let bytes = self.activation_bytes(inner, b);
-        let default = || default_plan_with(bytes, format, hidden, inner);
         let down = ExpertDown {
             format,
-            plan: without_limit(self.tuning.down.unwrap_or_else(default)).with_bytes(format, bytes),
+            plan: without_limit(self.tuning.down.unwrap_or(Plan::DEFAULT))
+                .with_bytes(format, bytes),
         };
 
         // Each block of the second GEMV reads the choice of the same block of the first one.
