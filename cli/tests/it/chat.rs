@@ -575,7 +575,8 @@ fn tools_are_called_and_answer() {
         "--chat-template",
         "/dev/null",
     ]);
-    let sentence = "error: /dev/null: the chat template renders the conversation as an empty text; select a template";
+    let sentence = "error: /dev/null: the chat template does not use `messages`, so the model would not see the \
+                    conversation; select a template";
     assert!(
         end.code == Some(2) && end.err.starts_with(sentence),
         "{end:?}"
