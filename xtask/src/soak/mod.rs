@@ -13,6 +13,7 @@ mod actions;
 mod client;
 mod http;
 mod protocol;
+mod question;
 mod questions;
 mod random;
 mod server;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::questions::Question;
+use super::question::Question;
 
 /// An endpoint that generates text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,16 +5,7 @@ use serde_json::Value;
 
 use super::http;
 use super::protocol::{ENDPOINTS, ReplyForm, TextEndpoint};
-
-/// A prompt and the settings of its answer.
-#[derive(Debug, Clone)]
-pub(super) struct Question {
-    pub(super) prompt: String,
-    /// 0 takes the most likely token. The server has a fixed seed, so an answer at a higher
-    /// temperature is the same each time too.
-    pub(super) temperature: f64,
-    pub(super) tokens: u32,
-}
+use super::question::Question;
 
 /// Prompts of different lengths. Two of them share a prefix that is longer than a page of the cache.
 /// The answers are short, because the emulator takes a second for a token.
