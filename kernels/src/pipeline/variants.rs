@@ -316,13 +316,6 @@ fn experts() -> Variants {
         down(Q4_K, Plan::TWELVE_WARPS),
         down(Q6_K, Plan::TWELVE_WARPS),
         down(BF16, Plan::HALF_SHORT_ROWS),
-        down(
-            Q6_K,
-            Plan {
-                width: 3,
-                ..Plan::DEFAULT
-            },
-        ),
     ]);
     list
 }
