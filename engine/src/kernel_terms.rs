@@ -3,8 +3,10 @@
 //! The crate of models does not depend on the crate of kernels, so each has its own types. A number
 //! format has the same type number in both, which is ggml's.
 
-use warpwright_kernels::pipeline::{ExpertWeights, lora};
-use warpwright_kernels::{Activation, Constant, EmbeddingScale, Format, Pairing, RowOrder};
+use warpwright_kernels::pipeline::lora;
+use warpwright_kernels::{
+    Activation, Constant, EmbeddingScale, Format, Pairing, RowOrder, Weighting,
+};
 use warpwright_model::adapter::names::MAX_RANK;
 use warpwright_model::layer::{Attention, ExpertWeighting};
 use warpwright_model::{EmbeddingScaling, GateActivation, RopePairing, WeightFormat};
@@ -41,11 +43,11 @@ pub(crate) fn kernel_activation(activation: GateActivation) -> Activation {
     }
 }
 
-/// Returns the kernels' weights of chosen experts.
-pub(crate) fn kernel_expert_weights(weighting: ExpertWeighting) -> ExpertWeights {
+/// Returns the kernels' weighting of chosen experts.
+pub(crate) fn kernel_weighting(weighting: ExpertWeighting) -> Weighting {
     match weighting {
-        ExpertWeighting::Softmax => ExpertWeights::Softmax,
-        ExpertWeighting::SoftmaxOfChosen => ExpertWeights::SoftmaxOfChosen,
+        ExpertWeighting::Softmax => Weighting::All,
+        ExpertWeighting::SoftmaxOfChosen => Weighting::Chosen,
     }
 }
 

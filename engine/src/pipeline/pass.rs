@@ -364,11 +364,7 @@ impl<'a> PipelinePass<'a> {
                 };
                 self.project(queue, layer.norms, product, tiles, &x)
             }
-            LayerFeedForward::Experts {
-                experts,
-                kernels,
-                buffers,
-            } => self.expert_down(queue, index, (experts, kernels, buffers), tiles),
+            LayerFeedForward::Experts(experts) => self.expert_down(queue, index, &experts, tiles),
         }
     }
 
@@ -391,11 +387,11 @@ impl<'a> PipelinePass<'a> {
                 PipelineFeedForward::Experts(experts),
                 FeedForwardKernels::Experts(kernels),
                 Some(buffers),
-            ) => LayerFeedForward::Experts {
-                experts,
+            ) => LayerFeedForward::Experts(LayerExperts {
+                described: experts,
                 kernels,
                 buffers,
-            },
+            }),
             _ => unreachable!("the kernels and the workspace follow from the layer"),
         }
     }
@@ -404,11 +400,11 @@ impl<'a> PipelinePass<'a> {
     fn expert_logits(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let block = &self.weights.blocks[index];
         let layer = self.layer(index);
-        let LayerFeedForward::Experts {
-            experts,
+        let LayerFeedForward::Experts(LayerExperts {
+            described: experts,
             kernels,
             buffers,
-        } = self.feed_forward_kernels(index, layer)
+        }) = self.feed_forward_kernels(index, layer)
         else {
             return Ok(());
         };
@@ -436,21 +432,22 @@ impl<'a> PipelinePass<'a> {
         &self,
         queue: &mut impl Queue,
         index: usize,
-        (experts, kernels, buffers): (&Experts, &ExpertKernels, &ExpertBuffers),
+        layer: &LayerExperts<'_, '_>,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
         let step = &self.pipeline.resolved;
-        let GemvWithLora { kernel, layout } = &kernels.gate_up;
+        let experts = layer.described;
+        let GemvWithLora { kernel, layout } = &layer.kernels.gate_up;
         let views = self.stream_views(layout, NODES * index + 3);
         let inner = self.workspace.inner.first(experts.chosen * experts.width);
         let args = ExpertGateUpArgs::<Host> {
             w: tiles,
             x: &self.vectors.x,
             gamma: &self.weights.blocks[index].ffn_norm.cast()?,
-            logits: &buffers.logits.view_range(0..experts.count as usize),
+            logits: &layer.buffers.logits.view_range(0..experts.count as usize),
             y: &inner.values,
             y_scale: &inner.scales,
-            experts: &buffers.chosen(layout, experts),
+            experts: &layer.buffers.chosen(layout, experts),
             count: experts.count,
             chosen: experts.chosen,
             width: experts.width,
@@ -466,18 +463,19 @@ impl<'a> PipelinePass<'a> {
         &self,
         queue: &mut impl Queue,
         index: usize,
-        (experts, kernels, buffers): (&Experts, &ExpertKernels, &ExpertBuffers),
+        layer: &LayerExperts<'_, '_>,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
         let step = &self.pipeline.resolved;
-        let GemvWithLora { kernel, layout } = &kernels.down;
+        let experts = layer.described;
+        let GemvWithLora { kernel, layout } = &layer.kernels.down;
         let views = self.stream_views(layout, NODES * index + 4);
         let inner = self.workspace.inner.first(experts.chosen * experts.width);
         let args = ExpertDownArgs::<Host> {
             w: tiles,
             x: &inner.values,
             x_scale: &inner.scales,
-            experts: &buffers.chosen(layout, experts),
+            experts: &layer.buffers.chosen(layout, experts),
             y: &self.vectors.x,
             count: experts.count,
             chosen: experts.chosen,
@@ -560,11 +558,9 @@ impl<'a> PipelinePass<'a> {
             LayerFeedForward::Dense { dense, gate_up, .. } => {
                 self.dense_gate_up(queue, index, dense, gate_up, tiles)
             }
-            LayerFeedForward::Experts {
-                experts,
-                kernels,
-                buffers,
-            } => self.expert_gate_up(queue, index, (experts, kernels, buffers), tiles),
+            LayerFeedForward::Experts(experts) => {
+                self.expert_gate_up(queue, index, &experts, tiles)
+            }
         }
     }
 
@@ -734,11 +730,14 @@ enum LayerFeedForward<'a, 'l> {
         gate_up: &'a GemvWithLora<LoadedGemv<GateUp>>,
         down: &'a GemvWithLora<LoadedGemv<Project>>,
     },
-    Experts {
-        experts: &'l Experts,
-        kernels: &'a ExpertKernels,
-        buffers: &'a ExpertBuffers,
-    },
+    Experts(LayerExperts<'a, 'l>),
+}
+
+/// The mixture of experts of a layer.
+struct LayerExperts<'a, 'l> {
+    described: &'l Experts,
+    kernels: &'a ExpertKernels,
+    buffers: &'a ExpertBuffers,
 }
 
 /// The workspace buffers of one GEMV.

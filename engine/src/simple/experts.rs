@@ -16,13 +16,13 @@ use warpwright_kernels::simple::experts::{
 };
 use warpwright_kernels::{
     AddExpertBias, AddExperts, AddGated, ChooseExperts, CombineExperts, ExpertGemv, Gemv, GemvAdd,
-    Team, Weighting,
+    Team,
 };
-use warpwright_model::layer::{ExpertWeighting, Experts, SharedExpert};
+use warpwright_model::layer::{Experts, SharedExpert};
 use warpwright_model::{Config, Weight};
 
 use crate::distinct::SharedKernels;
-use crate::kernel_terms::kernel_format;
+use crate::kernel_terms::{kernel_format, kernel_weighting};
 use crate::simple::added_bias::AddedBias;
 use crate::simple::gate::{GateKernel, GateVectors};
 use crate::simple::matrix::GemvMatrix;
@@ -137,7 +137,7 @@ pub(crate) fn expert_bytes(c: &Config) -> u64 {
     })
 }
 
-/// The reason why the kernels cannot compute a mixture of experts: its sizes are too large.
+/// Returns true if the kernels cannot compute a mixture of experts, because it is too large.
 pub(crate) fn too_many(experts: &Experts) -> bool {
     experts.count > MAX_EXPERTS || experts.chosen > MAX_CHOSEN
 }
@@ -211,10 +211,7 @@ impl<'c> ExpertKernels<'c> {
         experts: &Experts,
         weights: ExpertWeights<'_>,
     ) -> Result<SimpleExperts, Error> {
-        let weighting = match experts.weighting {
-            ExpertWeighting::Softmax => Weighting::All,
-            ExpertWeighting::SoftmaxOfChosen => Weighting::Chosen,
-        };
+        let weighting = kernel_weighting(experts.weighting);
         Ok(SimpleExperts {
             router: weights.router,
             router_bias: weights.router_bias,

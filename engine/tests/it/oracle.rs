@@ -205,7 +205,7 @@ fn activation(kind: GateActivation, g: f64) -> f64 {
     match kind {
         GateActivation::Silu => g / (1.0 + (-g).exp()),
         // The tests of gpt-oss compare it with transformers instead.
-        GateActivation::ClampedSwiglu => panic!("the clamped SwiGLU is no product"),
+        GateActivation::ClampedSwiglu => panic!("this oracle does not compute the clamped SwiGLU"),
         GateActivation::GeluTanh => {
             let cubic = g + 0.044715 * g.powi(3);
             0.5 * g * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * cubic).tanh())

@@ -283,7 +283,7 @@ fn prompts_of_mixtures_are_prefilled_token_by_token() {
     assert_eq!(decoder.launches(StepKind::PrefillBatch), 0);
 }
 
-/// A router whose logit is not a finite number ends the text, whatever expert it would choose.
+/// A router logit that is not finite ends the text, even if its expert would not be chosen.
 #[test]
 fn router_logits_that_are_not_finite_are_errors() {
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {

@@ -68,7 +68,7 @@ pub use experts::gate_up::{ExpertGateUp, ExpertGateUpArgs};
 pub use experts::logits::{ExpertLogits, ExpertLogitsArgs};
 pub use gate_up::{GateUp, GateUpArgs};
 pub(crate) use gemv::case::Packed;
-pub use gemv::choose_experts::{ExpertWeights, MAX_CHOSEN, MAX_EXPERTS};
+pub use gemv::choose_experts::{MAX_CHOSEN, MAX_EXPERTS};
 pub use gemv::layout::{Layout, Segments};
 pub use gemv::lora::{self, LoraArgs, LoraProduct, WithLora, WithLoraArgs};
 pub use gemv::plan::{self, Copies, Plan};

@@ -8,7 +8,6 @@ use super::experts::down::ExpertDown;
 use super::experts::gate_up::ExpertGateUp;
 use super::experts::logits::ExpertLogits;
 use super::gate_up::GateUp;
-use super::gemv::choose_experts::ExpertWeights;
 use super::gemv::lora::WithLora;
 use super::gemv::plan::Plan;
 use super::head::LmHead;
@@ -24,6 +23,7 @@ use crate::format::Format::{self, *};
 use crate::format::activations::ActivationBytes;
 use crate::harness::sizes::heads;
 use crate::harness::variants::Variants;
+use crate::simple::choose_experts::Weighting;
 use crate::simple::embed::EmbeddingScale;
 use crate::simple::rope::Pairing;
 use crate::simple::swiglu::Activation;
@@ -288,7 +288,7 @@ fn experts() -> Variants {
     let gate_up = |format| ExpertGateUp {
         format,
         activation: Activation::Silu,
-        weights: ExpertWeights::SoftmaxOfChosen,
+        weighting: Weighting::Chosen,
         per_lane: 2,
         plan: Plan::large(format),
     };
@@ -301,7 +301,7 @@ fn experts() -> Variants {
         },
         ExpertGateUp {
             activation: Activation::GeluTanh,
-            weights: ExpertWeights::Softmax,
+            weighting: Weighting::All,
             per_lane: 16,
             ..gate_up(Q8_0)
         },

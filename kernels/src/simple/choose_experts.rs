@@ -43,6 +43,34 @@ pub enum Weighting {
     Chosen,
 }
 
+impl Weighting {
+    /// Chooses `chosen` experts on the CPU. Returns their indices and weights, in double precision.
+    ///
+    /// Logits that are not finite count as infinity, as in the kernels.
+    pub(crate) fn choose_on_cpu(
+        self,
+        logits: &[f32],
+        chosen: usize,
+        scale: f32,
+    ) -> Vec<(u32, f64)> {
+        let keys: Vec<f32> = logits.iter().copied().map(key_on_cpu).collect();
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        // The sort is stable, so of equal logits the lower index comes first. No key is NaN, and zeros
+        // of both signs are equal.
+        order.sort_by(|&i, &j| keys[j].partial_cmp(&keys[i]).expect("no key is NaN"));
+        let max = f64::from(keys[order[0]]);
+        let share = |&i: &usize| (f64::from(keys[i]) - max).exp();
+        let sum: f64 = match self {
+            Weighting::All => order.iter().map(share).sum(),
+            Weighting::Chosen => order[..chosen].iter().map(share).sum(),
+        };
+        order[..chosen]
+            .iter()
+            .map(|i| (*i as u32, share(i) / sum * f64::from(scale)))
+            .collect()
+    }
+}
+
 /// Kernel that chooses the experts of a token, with one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChooseExperts {
@@ -146,21 +174,12 @@ impl KernelDef for ChooseExperts {
     }
 
     fn reference(&self, a: ChooseExpertsArgs<Cpu<'_>>) {
-        let keys: Vec<f32> = a.logits.iter().copied().map(key_on_cpu).collect();
-        let mut order: Vec<usize> = (0..keys.len()).collect();
-        // The sort is stable, so of equal logits the lower index comes first. No key is NaN, and zeros
-        // of both signs are equal.
-        order.sort_by(|&i, &j| keys[j].partial_cmp(&keys[i]).expect("no key is NaN"));
-        let chosen = &order[..a.chosen as usize];
-        let max = f64::from(keys[order[0]]);
-        let share = |&i: &usize| (f64::from(keys[i]) - max).exp();
-        let sum: f64 = match self.weighting {
-            Weighting::All => order.iter().map(share).sum(),
-            Weighting::Chosen => chosen.iter().map(share).sum(),
-        };
-        for (slot, i) in chosen.iter().enumerate() {
-            a.index[slot] = *i as u32;
-            a.weight[slot] = (share(i) / sum * f64::from(a.scale)) as f32;
+        let chosen = self
+            .weighting
+            .choose_on_cpu(a.logits, a.chosen as usize, a.scale);
+        for (slot, (index, weight)) in chosen.into_iter().enumerate() {
+            a.index[slot] = index;
+            a.weight[slot] = weight as f32;
         }
     }
 }

@@ -237,7 +237,7 @@ async fn a_body_above_the_limit_is_a_413_with_both_sizes() {
     }
 }
 
-/// axum has a limit of 2 MB of its own, which must not apply.
+/// The default limit of axum, 2 MB, does not apply.
 #[tokio::test]
 async fn a_body_of_several_megabytes_is_read() {
     let app = limited(|_| ());

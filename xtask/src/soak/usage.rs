@@ -70,7 +70,8 @@ impl UsageLog {
         let sums = points
             .clone()
             .fold((0.0, 0.0), |(x, y), (time, memory)| (x + time, y + memory));
-        let (x, y) = (sums.0 / count, sums.1 / count);
+        let x = sums.0 / count;
+        let y = sums.1 / count;
         let mut covariance = 0.0;
         let mut variance = 0.0;
         for (time, memory) in points {

@@ -12,7 +12,7 @@ use crate::harness::{Case, Variant};
 use crate::pipeline::block_float::{self, BlockFloat};
 use crate::pipeline::contract::{self, ExpertSizes};
 use crate::pipeline::gemv::case;
-use crate::pipeline::gemv::choose_experts::{ChooseExperts, ExpertWeights};
+use crate::pipeline::gemv::choose_experts::ChooseExperts;
 use crate::pipeline::gemv::epilogue::{Results, Store};
 use crate::pipeline::gemv::expert_tiles::{ExpertSource, ExpertTiles, published, shared_weights};
 use crate::pipeline::gemv::layout::Segments;
@@ -20,6 +20,7 @@ use crate::pipeline::gemv::plan::Plan;
 use crate::pipeline::gemv::stream::{Input, StreamArgs, WeightStream};
 use crate::pipeline::reference;
 use crate::shared::{Contract, check_lengths};
+use crate::simple::choose_experts::Weighting;
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 
@@ -67,9 +68,10 @@ pub struct ExpertGateUp {
     pub format: Format,
     /// The activation function `f`.
     pub activation: Activation,
-    /// The weights of the chosen experts.
-    pub weights: ExpertWeights,
-    /// The number of experts in 32, rounded up: each lane of a warp reads so many logits.
+    /// The experts that the softmax of the weights covers.
+    pub weighting: Weighting,
+    /// The number of logits that each lane of the producer warp reads: at least the number of experts
+    /// divided by 32.
     pub per_lane: u32,
     /// The division of a block among its warps.
     pub plan: Plan,
@@ -92,7 +94,10 @@ impl KernelDef for ExpertGateUp {
         format!(
             "expert_gate_up{}{}_{}_{}_{}",
             self.activation.suffix(),
-            self.weights.suffix(),
+            match self.weighting {
+                Weighting::All => "_softmax_of_all",
+                Weighting::Chosen => "",
+            },
             32 * self.per_lane,
             self.format.suffix(),
             self.plan.suffix()
@@ -144,7 +149,7 @@ impl KernelDef for ExpertGateUp {
             chosen: a.chosen,
             scale: a.scale,
             per_lane: self.per_lane,
-            weights: self.weights,
+            weighting: self.weighting,
         };
         let stream = WeightStream {
             k,
@@ -196,7 +201,7 @@ impl KernelDef for ExpertGateUp {
     fn reference(&self, a: ExpertGateUpArgs<Cpu<'_>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         let chosen = self
-            .weights
+            .weighting
             .choose_on_cpu(a.logits, a.chosen as usize, a.scale);
         for block in a.experts.chunks_mut(a.chosen as usize) {
             for (to, (index, _)) in block.iter_mut().zip(&chosen) {

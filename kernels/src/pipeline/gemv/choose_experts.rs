@@ -5,53 +5,13 @@
 //! integers with the same order. Of equal logits, the expert with the lower index comes first.
 
 use crate::shared::reduce::warp_sum;
+use crate::simple::choose_experts::Weighting;
 use ptx_gen::*;
 
 /// The largest number of experts of a layer.
 pub const MAX_EXPERTS: u32 = 512;
 /// The largest number of experts that are chosen: one per lane.
 pub const MAX_CHOSEN: u32 = 32;
-
-/// The weights of the chosen experts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum ExpertWeights {
-    /// The softmax over all experts. The weights of the chosen experts have a sum below 1.
-    Softmax,
-    /// The softmax over the chosen experts only.
-    SoftmaxOfChosen,
-}
-
-impl ExpertWeights {
-    /// Returns the suffix of a kernel's name, which is empty for the softmax over chosen experts.
-    pub(crate) fn suffix(self) -> &'static str {
-        match self {
-            ExpertWeights::Softmax => "_softmax_of_all",
-            ExpertWeights::SoftmaxOfChosen => "",
-        }
-    }
-
-    /// Chooses `chosen` experts on the CPU. Returns their indices and weights, in double precision.
-    pub(crate) fn choose_on_cpu(
-        self,
-        logits: &[f32],
-        chosen: usize,
-        scale: f32,
-    ) -> Vec<(u32, f64)> {
-        let mut order: Vec<usize> = (0..logits.len()).collect();
-        // The sort is stable, so equal logits stay in the order of their indices.
-        order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).expect("finite logits"));
-        let largest = f64::from(logits[order[0]]);
-        let term = |&i: &usize| (f64::from(logits[i]) - largest).exp();
-        let sum: f64 = match self {
-            ExpertWeights::Softmax => order.iter().map(term).sum(),
-            ExpertWeights::SoftmaxOfChosen => order[..chosen].iter().map(term).sum(),
-        };
-        order[..chosen]
-            .iter()
-            .map(|i| (*i as u32, term(i) / sum * f64::from(scale)))
-            .collect()
-    }
-}
 
 /// The choice of a layer's experts.
 pub(crate) struct ChooseExperts<'k> {
@@ -65,7 +25,7 @@ pub(crate) struct ChooseExperts<'k> {
     pub(crate) scale: F32<'k>,
     /// The number of logits of a lane.
     pub(crate) per_lane: u32,
-    pub(crate) weights: ExpertWeights,
+    pub(crate) weighting: Weighting,
 }
 
 /// The sign bit of an `f32`.
@@ -131,9 +91,9 @@ impl<'k> ChooseExperts<'k> {
         let logit = number(key);
         let largest = logit.broadcast();
         let term = lane.lt(self.chosen).select((logit - largest).exp(), 0.0);
-        let sum = match self.weights {
-            ExpertWeights::SoftmaxOfChosen => term,
-            ExpertWeights::Softmax => logits
+        let sum = match self.weighting {
+            Weighting::Chosen => term,
+            Weighting::All => logits
                 .iter()
                 .map(|&(exists, logit)| exists.select((logit - largest).exp(), 0.0))
                 .reduce(|a, b| a + b)

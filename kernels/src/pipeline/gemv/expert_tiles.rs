@@ -55,7 +55,7 @@ pub(crate) const fn published_index(word: u32) -> u32 {
 pub(crate) enum ExpertSource<'k> {
     /// Each block chooses the experts itself and publishes them.
     Router(ChooseExperts<'k>),
-    /// The same block of the previous GEMV publishes them.
+    /// The block with the same number in the previous GEMV publishes them.
     Previous,
 }
 
