@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::program::{End, MODEL, run};
+use crate::program::{End, SHORTER, run};
 
 /// The device and what else each run of a decoder has.
 const EMULATOR: [&str; 2] = ["--device", "emu"];
@@ -13,7 +13,7 @@ const EMULATOR: [&str; 2] = ["--device", "emu"];
 fn logits(folder: &Path, more: &[&str]) -> (End, Vec<f32>) {
     let out = folder.join("logits").display().to_string();
     let end = run(&[
-        &["logits", MODEL, "--ids", "1,500,90", "--out", &out],
+        &["logits", SHORTER, "--ids", "1,500,90", "--out", &out],
         &EMULATOR[..],
         more,
     ]
@@ -44,7 +44,7 @@ fn finetune(folder: &Path) -> String {
     ];
     let steps = ["--steps", "3", "--lr", "2e-2"];
     let end = run(&[
-        &["finetune", MODEL, "--data", &data, "--out", &out],
+        &["finetune", SHORTER, "--data", &data, "--out", &out],
         &EMULATOR[..],
         &settings,
         &steps,
@@ -78,12 +78,12 @@ fn a_trained_adapter_changes_what_a_model_says() {
         "{apart}"
     );
 
-    let end = run(&[&["info", MODEL, "--adapter", &adapter], &EMULATOR[..]].concat());
+    let end = run(&[&["info", SHORTER, "--adapter", &adapter], &EMULATOR[..]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     for row in [
         "rank 4, alpha 32",
         "q_proj, v_proj",
-        &format!("trained for {MODEL}"),
+        &format!("trained for {SHORTER}"),
         "on projections in ",
     ] {
         assert!(end.out.contains(row), "{row}: {}", end.out);
@@ -94,7 +94,7 @@ fn a_trained_adapter_changes_what_a_model_says() {
     fs::write(&notes, json!({"base_formats": {"NF4": 56}}).to_string()).expect("a file for a test");
     let run_with = [
         "run",
-        MODEL,
+        SHORTER,
         "--prompt-ids",
         "1,5",
         "-n",
@@ -131,7 +131,7 @@ fn names_what_is_missing(folder: &Path, adapter: &str) {
     let (end, _) = logits(folder, &["--adapter", adapter]);
     fs::write(&config, text).expect("a file for a test");
     let warning = "warning: the adapter has no matrices for model.layers.0.self_attn.k_proj, \
-                   model.layers.0.self_attn.o_proj, model.layers.0.mlp.gate_proj and 37 more, although its settings \
+                   model.layers.0.self_attn.o_proj, model.layers.0.mlp.gate_proj and 7 more, although its settings \
                    list them; these projections are unchanged, as in PEFT\n";
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.err.contains(warning), "{}", end.err);
@@ -153,7 +153,7 @@ fn measures_with_and_without(folder: &Path, adapter: &str) {
         "--adapter",
         adapter,
     ];
-    let end = run(&[&["bench", MODEL], &few[..], &EMULATOR].concat());
+    let end = run(&[&["bench", SHORTER], &few[..], &EMULATOR].concat());
     assert_eq!(end.code, Some(0), "{end:?}");
     assert!(end.out.contains("| 1 with the adapter: "), "{}", end.out);
     let found: Value = serde_json::from_slice(&fs::read(&json).expect("figures")).expect("JSON");
@@ -187,12 +187,12 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
         config.display()
     );
     let commands: [&[&str]; 4] = [
-        &["info", MODEL],
-        &["bench", MODEL],
-        &["run", MODEL, "--prompt", "x"],
+        &["info", SHORTER],
+        &["bench", SHORTER],
+        &["run", SHORTER, "--prompt", "x"],
         &[
             "logits",
-            MODEL,
+            SHORTER,
             "--ids",
             "1",
             "--out",
@@ -209,9 +209,9 @@ fn refuses_what_does_not_fit(folder: &Path, adapter: &str) {
     }
 
     assert!(!folder.join("logits").exists());
-    let end = run(&["info", MODEL, "--adapter", MODEL]);
+    let end = run(&["info", SHORTER, "--adapter", SHORTER]);
     let sentence = format!(
-        "error: {MODEL}: not a directory: an adapter is a directory that contains adapter_config.json and \
+        "error: {SHORTER}: not a directory: an adapter is a directory that contains adapter_config.json and \
          adapter_model.safetensors\n"
     );
     assert_eq!((end.code, end.err), (Some(2), sentence));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::program::{End, MODEL, run};
+use crate::program::{End, MODEL, SHORTER, run};
 
 #[test]
 fn bench_measures_each_context() {
@@ -90,7 +90,7 @@ fn prompts_are_taken_in_at_once_and_one_by_one() {
         "--tokens", "11", "--device", "emu", "--rounds", "2", "--json",
     ];
     let end = run(&[
-        &["bench", "prompt", MODEL][..],
+        &["bench", "prompt", SHORTER][..],
         &arguments,
         &[json.to_str().expect("UTF-8")],
     ]
@@ -121,7 +121,7 @@ fn prompts_are_taken_in_at_once_and_one_by_one() {
 #[test]
 fn prompts_are_taken_in_by_chunks() {
     let end = run(&[
-        "bench", "prompt", MODEL, "--tokens", "20", "--device", "emu", "--rounds", "1",
+        "bench", "prompt", SHORTER, "--tokens", "20", "--device", "emu", "--rounds", "1",
     ]);
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     let at_once = |prompt: &str| {
@@ -133,7 +133,9 @@ fn prompts_are_taken_in_by_chunks() {
             .collect::<Vec<_>>()
     };
     assert_eq!(at_once("20"), ["20", "8"], "{}", end.out);
-    let end = run(&["bench", "chunk", MODEL, "--tokens", "2", "--device", "emu"]);
+    let end = run(&[
+        "bench", "chunk", SHORTER, "--tokens", "2", "--device", "emu",
+    ]);
     assert_eq!(end.code, Some(2));
     assert!(
         end.err
@@ -150,7 +152,7 @@ fn kernels_of_chunks_are_printed_and_written() {
     let arguments = [
         "--tokens", "20", "--device", "emu", "--rounds", "1", "--json",
     ];
-    let end = run(&[&["bench", "chunk", MODEL][..], &arguments, &[text(&json)]].concat());
+    let end = run(&[&["bench", "chunk", SHORTER][..], &arguments, &[text(&json)]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     assert!(
         end.out
@@ -256,7 +258,7 @@ fn files_are_made_before_anything_is_measured() {
     let kept = folder.path().join("kept.json");
     let kept = kept.to_str().expect("UTF-8");
     let bench = |measurement: &str, arguments: &[&str]| {
-        let common = ["bench", measurement, MODEL, "--device", "emu", "--insist"];
+        let common = ["bench", measurement, SHORTER, "--device", "emu", "--insist"];
         run(&[&common, arguments].concat())
     };
 
@@ -335,7 +337,7 @@ fn kernels_are_measured_alone_with_every_plan() {
         folder.path(),
         &[
             "kernels",
-            MODEL,
+            SHORTER,
             "--ctx",
             "9",
             "--plans",
@@ -358,7 +360,7 @@ fn kernels_are_measured_alone_with_every_plan() {
 #[test]
 fn a_plan_is_named_beside_the_figures() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let once = [MODEL, "--ctx", "9", "--tokens", "1", "--rounds", "1"];
+    let once = [SHORTER, "--ctx", "9", "--tokens", "1", "--rounds", "1"];
     let (end, report) = run_in(
         folder.path(),
         &[&once[..], &["--plan", "o=4x1_first"]].concat(),

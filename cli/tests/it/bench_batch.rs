@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::program::{End, MODEL, run};
+use crate::program::{End, SHORTER, run};
 
 /// The run, and what it writes as JSON.
 fn bench(arguments: &[&str]) -> (End, Value) {
@@ -18,7 +18,7 @@ fn bench(arguments: &[&str]) -> (End, Value) {
         "--json",
         json.to_str().expect("UTF-8"),
     ];
-    let end = run(&[&["bench", "batch", MODEL][..], &to, arguments].concat());
+    let end = run(&[&["bench", "batch", SHORTER][..], &to, arguments].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     (
         end,
@@ -68,7 +68,7 @@ fn a_prompt_joins_a_few_tokens_at_a_time() {
 fn a_prompt_that_has_no_room_is_refused() {
     let refused = |arguments: &[&str]| {
         let common = [
-            "bench", "batch", MODEL, "--device", "emu", "--tokens", "1", "--insist",
+            "bench", "batch", SHORTER, "--device", "emu", "--tokens", "1", "--insist",
         ];
         let end = run(&[&common[..], arguments].concat());
         (end.code, end.err)
@@ -154,13 +154,13 @@ fn check_kernels(profile: &Value, sequences: u64, tensor: f64) {
         "head",
         "choose",
     ];
-    assert_eq!(parts.map(launches), [1, 8, 8, 8, 8, 17, 1, 1]);
+    assert_eq!(parts.map(launches), [1, 2, 2, 2, 2, 5, 1, 1]);
 
-    // 8 blocks, keys and values of 128 halves, 5 positions.
+    // 2 blocks, keys and values of 128 halves, 5 positions.
     let read: u64 = of("attention")
         .map(|row| row["bytes"].as_u64().expect("a number"))
         .sum();
-    assert_eq!(read, sequences * 5 * 8 * 2 * 128 * 2);
+    assert_eq!(read, sequences * 5 * 2 * 2 * 128 * 2);
     let sum: f64 = rows.iter().map(|row| number(&row["us"])).sum();
     assert!((sum / number(&profile["us"]) - 1.0).abs() < 1e-9);
     for row in rows {

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::input::refused;
-use crate::program::{MODEL, run};
+use crate::program::{SHORTER, run};
 
 /// A round to warm up and one that is timed, of ten steps each, as a graph and kernel by kernel.
 #[test]
@@ -15,7 +15,7 @@ fn steps_are_timed_as_a_graph_and_kernel_by_kernel() {
     let end = run(&[
         "bench",
         "finetune",
-        MODEL,
+        SHORTER,
         "--batch",
         "1",
         "--seq",
@@ -68,10 +68,13 @@ fn what_cannot_be_trained_is_refused_before_weights_are_made() {
             "--seq 4096: this model has 2048 positions",
         ),
         (
-            &[MODEL, "--rounds", "4294967295"],
+            &[SHORTER, "--rounds", "4294967295"],
             "--rounds 4294967295: at most 1000000 of 10 steps each",
         ),
-        (&[MODEL, "--rank", "0"], "rank is 0, but must be at least 1"),
+        (
+            &[SHORTER, "--rank", "0"],
+            "rank is 0, but must be at least 1",
+        ),
     ];
     for (arguments, sentence) in cases {
         let arguments = [

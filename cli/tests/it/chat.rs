@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::input::refused;
-use crate::program::{End, MODEL, command, run};
+use crate::program::{End, MODEL, SHORTER, command, run};
 
 /// With a template that adds few tokens.
 const CHAT: [&str; 6] = [
     "chat",
-    MODEL,
+    SHORTER,
     "--device",
     "emu",
     "--chat-template",
@@ -461,7 +461,7 @@ const WITH_TOOLS: &str = "{% for t in tools %}<tool_call>{{ t.function.name }}{%
 /// Checks that a text which only begins as a call is shown as text, with a problem.
 fn check_no_call(options: &[&str]) {
     let run_chat = [
-        "run", MODEL, "--device", "emu", "--chat", "-p", "Hi", "--quiet",
+        "run", SHORTER, "--device", "emu", "--chat", "-p", "Hi", "--quiet",
     ];
     let end = run(&[&run_chat[..], options, &["--regex", "<tool_call>wea"]].concat());
     assert_eq!(end.out, "<tool_call>wea\n", "{end:?}");
@@ -494,7 +494,7 @@ fn tools_are_called_and_answer() {
         "emu",
     ];
     let end = run(&[
-        &["run", MODEL, "--chat", "-p", "Hi", "--json"],
+        &["run", SHORTER, "--chat", "-p", "Hi", "--json"],
         &options[..],
     ]
     .concat());
@@ -511,7 +511,7 @@ fn tools_are_called_and_answer() {
     let saved = folder.path().join("saved");
     let save = format!("/save {}", saved.display());
     let all = [
-        &["chat", MODEL, "--temp", "0", "--ctx", "256"],
+        &["chat", SHORTER, "--temp", "0", "--ctx", "256"],
         &options[..],
     ]
     .concat();
@@ -550,7 +550,7 @@ fn tools_are_called_and_answer() {
     );
     let with = |template: &str| {
         let start = [
-            "run", MODEL, "--device", "emu", "--chat", "-p", "x", "--ctx", "2", "--tools", &tools,
+            "run", SHORTER, "--device", "emu", "--chat", "-p", "x", "--ctx", "2", "--tools", &tools,
         ];
         run(&[&start[..], &["--chat-template", template]].concat())
     };
@@ -566,7 +566,7 @@ fn tools_are_called_and_answer() {
     );
     let end = run(&[
         "run",
-        MODEL,
+        SHORTER,
         "--device",
         "emu",
         "--chat",
@@ -638,8 +638,11 @@ fn at_a_terminal(arguments: &[&str], steps: &[(&str, &str)]) -> (i32, String, bo
         &json!(steps).to_string(),
         env!("CARGO_BIN_EXE_warpwright"),
     ]);
+    // The steps wait for the texts of the whole model.
+    let mut chat = CHAT;
+    chat[1] = MODEL;
     python
-        .args([&CHAT[..], &["--temp", "0"], arguments].concat())
+        .args([&chat[..], &["--temp", "0"], arguments].concat())
         .env("TERM", "xterm")
         .env_remove("NO_COLOR");
     python.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{End, MODEL, command, run};
+use crate::program::{End, MODEL, SHORTER, command, run};
 use crate::signals::signal;
 
 const SAMPLES: &str = r#"{"text": "The borrow checker makes sure that references are valid."}
@@ -15,17 +15,23 @@ const SAMPLES: &str = r#"{"text": "The borrow checker makes sure that references
 {"text": "Iterators are lazy.", "source": "left alone"}
 "#;
 
-struct Bench(TempDir);
+struct Bench {
+    folder: TempDir,
+    model: &'static str,
+}
 
 impl Bench {
     fn new(samples: &str) -> Bench {
         let folder = tempfile::tempdir().expect("a folder for a test");
         fs::write(folder.path().join("data.jsonl"), samples).expect("a file for a test");
-        Bench(folder)
+        Bench {
+            folder,
+            model: SHORTER,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     fn run(&self, out: &str, more: &[&str]) -> End {
@@ -37,7 +43,7 @@ impl Bench {
         let [data, out] =
             [self.path("data.jsonl"), self.path(out)].map(|path| path.display().to_string());
         let arguments = [
-            "finetune", MODEL, "--data", &data, "--out", &out, "--device", "emu",
+            "finetune", self.model, "--data", &data, "--out", &out, "--device", "emu",
         ];
         let small = [
             ["--seq", "16"],
@@ -333,7 +339,10 @@ fn shows_a_plan_without_training() {
 /// Of 16 GiB. Who names what is computed again gets that, and is told what would fit.
 #[test]
 fn what_is_computed_again_is_the_first_that_fits() {
-    let bench = Bench::new(SAMPLES);
+    let bench = Bench {
+        model: MODEL,
+        ..Bench::new(SAMPLES)
+    };
     let plan = |rows, more: &[&str]| {
         bench.run(
             "plan",

@@ -24,6 +24,8 @@ mod proposals;
 mod scores;
 #[cfg(unix)]
 mod serve;
+#[path = "../../../tests/support/shortened.rs"]
+mod shortened;
 #[cfg(unix)]
 mod signals;
 mod speculative;

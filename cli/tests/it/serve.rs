@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::program::{MODEL, command, run};
+use crate::program::{SHORTER, command, run};
 use crate::signals::signal;
 
 /// The longest time that a step of a test may take.
@@ -44,7 +44,7 @@ impl Server {
         let script = folder.path().join("replies.jsonl");
         fs::write(&script, format!("{{\"reply\": \"{REPLY}\"}}")).expect("it is written");
         let script = script.to_str().expect("UTF-8").to_owned();
-        let base = ["serve", MODEL, "--port", "0", "--scripted", &script];
+        let base = ["serve", SHORTER, "--port", "0", "--scripted", &script];
         Server::spawn(command(&[&base[..], options].concat()), folder)
     }
 
@@ -242,7 +242,7 @@ fn two_servers_cannot_have_one_port() {
     let script = server.folder.path().join("replies.jsonl");
     let port = server.port.to_string();
     let script = script.to_str().expect("UTF-8");
-    let second = run(&["serve", MODEL, "--port", &port, "--scripted", script]);
+    let second = run(&["serve", SHORTER, "--port", &port, "--scripted", script]);
     assert_eq!(second.code, Some(1));
     assert_eq!(
         second.err,
@@ -371,7 +371,7 @@ fn connections_can_be_encrypted() {
     assert!(!plain.starts_with(b"HTTP/1.1 200"), "{plain:?}");
     let swapped = run(&[
         "serve",
-        MODEL,
+        SHORTER,
         "--port",
         "0",
         "--tls-cert",
@@ -407,7 +407,7 @@ fn a_folder_of_models_loads_them_on_request() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let model = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("..")
-        .join(MODEL);
+        .join(SHORTER);
     for name in ["a.gguf", "b.gguf"] {
         fs::copy(&model, folder.path().join(name)).expect("it is copied");
     }
@@ -486,25 +486,25 @@ fn wrong_options_are_named() {
         (&[folder], "contains no model: expected GGUF files"),
         (&[folder, "--alias", "x"], "--alias names one model"),
         (
-            &[MODEL, "--max-models", "2"],
+            &[SHORTER, "--max-models", "2"],
             "--max-models is for a folder of models",
         ),
         (
-            &[MODEL, "--api-key-file", file],
+            &[SHORTER, "--api-key-file", file],
             "there is none: expected one per line",
         ),
-        (&[MODEL, "--api-key", " "], "--api-key: the key is empty"),
+        (&[SHORTER, "--api-key", " "], "--api-key: the key is empty"),
         (
-            &[MODEL, "--host", "no.such.host.invalid"],
+            &[SHORTER, "--host", "no.such.host.invalid"],
             "--host no.such.host.invalid: not an address",
         ),
-        (&[MODEL, "--tls-cert", "cert.pem"], "--tls-key"),
+        (&[SHORTER, "--tls-cert", "cert.pem"], "--tls-key"),
         (
-            &[MODEL, "--grace", "-1"],
+            &[SHORTER, "--grace", "-1"],
             "expected a number of seconds above 0",
         ),
-        (&[MODEL, "--sequences", "257"], "257 is not in 1..=256"),
-        (&[MODEL, "--scripted", file], "line 1: "),
+        (&[SHORTER, "--sequences", "257"], "257 is not in 1..=256"),
+        (&[SHORTER, "--scripted", file], "line 1: "),
     ];
     for (options, message) in cases {
         let end = run(&[&["serve", "--port", "0"], *options].concat());
@@ -550,7 +550,7 @@ fn a_full_disk_costs_the_saved_prompts_and_nothing_else() {
     let folder = cache.path().to_str().expect("UTF-8");
     let options = [
         "serve",
-        MODEL,
+        SHORTER,
         "--port",
         "0",
         "--device",

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::program::{End, MODEL, command};
+use crate::program::{End, SHORTER, command};
 
 pub(crate) fn signal(child: &Child, name: &str) {
     let pid = child.id().to_string();
@@ -42,8 +42,8 @@ fn a_signal_ends_work_at_once_and_leaves_no_file() {
     let ids = vec!["1"; 2000].join(",");
 
     // Long enough that nobody would wait for the end.
-    let logits = ["logits", MODEL, "--ids", &ids, "--out"];
-    let bench = ["bench", MODEL, "--insist", "--rounds", "100000", "--json"];
+    let logits = ["logits", SHORTER, "--ids", &ids, "--out"];
+    let bench = ["bench", SHORTER, "--insist", "--rounds", "100000", "--json"];
     for (arguments, name, code) in [
         (&logits[..], "INT", 130),
         (&logits, "TERM", 143),
@@ -84,7 +84,7 @@ fn a_prompt_does_not_hold_a_signal_up() {
     let ids = vec!["1"; 2000].join(",");
     let mut child = command(&[
         "run",
-        MODEL,
+        SHORTER,
         "--insist",
         "--device",
         "emu",
@@ -115,7 +115,7 @@ fn a_prompt_does_not_hold_a_signal_up() {
 fn a_text_ends_with_its_token_and_says_how_to_end_at_once() {
     let arguments = [
         "run",
-        MODEL,
+        SHORTER,
         "--device",
         "emu",
         "--prompt-ids",
@@ -183,7 +183,7 @@ fn a_signal_in_a_prompt_wipes_its_bar() {
     let program = env!("CARGO_BIN_EXE_warpwright");
     let arguments = [
         "run",
-        MODEL,
+        SHORTER,
         "--device",
         "emu",
         "--prompt-ids",
@@ -222,7 +222,7 @@ fn a_signal_in_a_prompt_wipes_its_bar() {
 fn a_signal_that_is_ignored_stays_so() {
     let program = env!("CARGO_BIN_EXE_warpwright");
     let line = format!(
-        "trap '' HUP; exec {program} run {MODEL} --device emu --prompt-ids 1 -n 9 --quiet --print ids"
+        "trap '' HUP; exec {program} run {SHORTER} --device emu --prompt-ids 1 -n 9 --quiet --print ids"
     );
     let mut bash = Command::new("bash");
     bash.args(["-c", &line])

@@ -87,20 +87,27 @@ pub(crate) fn state(w: &Warp) -> u64 {
         }
     }
 
-    for (known, lanes) in w.regs.w32.defined.iter().zip(&w.regs.w32.lanes) {
+    let mut lanes = LaneHashes::default();
+    for (known, values) in w.regs.w32.defined.iter().zip(&w.regs.w32.lanes) {
         if *known != 0 {
-            for value in lanes {
-                hasher.write_u32(*value);
-            }
+            lanes.add(values);
         }
     }
 
-    for (known, lanes) in w.regs.w64.defined.iter().zip(&w.regs.w64.lanes) {
+    for (known, values) in w.regs.w64.defined.iter().zip(&w.regs.w64.lanes) {
         if *known != 0 {
-            for value in lanes {
-                hasher.write_u64(*value);
-            }
+            lanes.add(&values.map(|value| value as u32));
+            lanes.add(&values.map(|value| (value >> 32) as u32));
         }
+    }
+
+    let words = w.local.iter().take(w.top.div_ceil(4) as usize);
+    for word in words {
+        lanes.add(word);
+    }
+
+    for hash in lanes.0 {
+        hasher.write_u32(hash);
     }
 
     for (value, known) in w.regs.pred.iter().zip(&w.regs.pred_defined) {
@@ -108,12 +115,31 @@ pub(crate) fn state(w: &Warp) -> u64 {
     }
 
     hasher.write_usize(w.calls.len());
-    let words = w.local.iter().take(w.top.div_ceil(4) as usize);
-    for word in words.flatten() {
-        hasher.write_u32(*word);
-    }
-
     hasher.finish()
+}
+
+/// The hashes of the registers of each lane.
+///
+/// A warp that polls is hashed again and again, and it may have hundreds of registers. The compiler
+/// turns the operations on all lanes into vector instructions.
+struct LaneHashes([u32; 32]);
+
+impl Default for LaneHashes {
+    fn default() -> Self {
+        LaneHashes([0; 32])
+    }
+}
+
+impl LaneHashes {
+    /// Adds the values of a register. For a given value, each hash is a bijection of the hash
+    /// before, so a difference in a single register is never lost.
+    fn add(&mut self, values: &[u32; 32]) {
+        // The golden ratio times 2^32, as an odd number.
+        const FACTOR: u32 = 0x9e37_79b1;
+        for (hash, value) in self.0.iter_mut().zip(values) {
+            *hash = (hash.rotate_left(5) ^ value).wrapping_mul(FACTOR);
+        }
+    }
 }
 
 /// Returns the memory in which an address lies.
