@@ -1,7 +1,8 @@
 //! `cargo xtask ptxas`: assembles every kernel for every target with NVIDIA's assembler.
 //!
 //! A spill, a stack frame or local memory is an error. The registers and instructions of each
-//! kernel are kept in `kernels/ptxas.tsv`, so that a change is visible in review.
+//! kernel are kept in `kernels/ptxas.tsv`, so that a change is visible in review. The file also has
+//! a digest of each kernel's PTX, so a kernel is assembled again only if its PTX has changed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Table, presets};
 use ptx_gen::{Program, Target};
+use sha2::{Digest, Sha256};
 
 use crate::{cubin, cuda_tools, forms, paths, ptx, tsv};
 
@@ -19,7 +21,7 @@ use crate::{cubin, cuda_tools, forms, paths, ptx, tsv};
 pub(crate) struct Args {
     /// Kernels to assemble; all of them by default
     kernels: Vec<String>,
-    /// Write the registers and instructions of each kernel to kernels/ptxas.tsv
+    /// Assemble the kernels that have changed, and write kernels/ptxas.tsv
     #[arg(long, conflicts_with = "kernels")]
     update: bool,
 }
@@ -31,59 +33,123 @@ const SPECIFIC: &str = "sm_90a";
 /// The command that assembles for all targets.
 const REST: &str = "cargo xtask ptxas --update";
 
-/// Assembles the kernels for all targets.
+/// Assembles kernels for all targets: the named ones, those that have changed for an update, or
+/// all.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let figures = assemble_kernels(&ptx::named(&args.kernels)?, |_| Target::ALL.to_vec())?;
+    let kernels = ptx::named(&args.kernels)?;
     if args.update {
-        fs::write(paths::root().join(FIGURES), table(&figures))?;
-        println!("wrote {FIGURES}");
+        return update(kernels);
     }
+    assemble_kernels(&kernels, |_| Target::ALL.to_vec())?;
     Ok(())
 }
 
-/// Assembles every kernel and every row of the instruction table, and compares the figures with the
-/// kept ones if this ptxas is the pinned release.
+/// Assembles the kernels that have changed, and writes the table of all.
+fn update(kernels: Vec<Program>) -> Result<()> {
+    let digests = digests(&kernels);
+    let mut rows = kept_rows();
+    rows.retain(|name, _| digests.contains_key(name));
+    let changed = changed(kernels, &digests, &rows);
+    let figures = assemble_kernels(&changed, |_| Target::ALL.to_vec())?;
+    for (name, by_target) in &figures {
+        let mut row = row(name, by_target);
+        row.push(digests[name].clone());
+        rows.insert(name.clone(), row);
+    }
+
+    let header = [&header()[..], &["ptx"]].concat();
+    let rows: Vec<_> = rows.into_values().collect();
+    fs::write(paths::root().join(FIGURES), tsv::table(&header, &rows))?;
+    println!("wrote {FIGURES}");
+    Ok(())
+}
+
+/// Assembles every row of the instruction table, and every kernel whose PTX is not the one that the
+/// table of figures was made from.
 ///
-/// Kernels are assembled for their oldest target and for `sm_90a` only, because all targets take
-/// four times as long.
+/// These kernels are assembled for their oldest target and for `sm_90a` only, because all targets
+/// take four times as long.
 pub(crate) fn check() -> Result<()> {
     assemble_rows()?;
-    let checked = |program: &Program| {
-        let oldest = ptx::oldest(program).name;
-        let checked = |target: &Target| [oldest, SPECIFIC].contains(&target.name);
-        Target::ALL.into_iter().filter(checked).collect()
-    };
-    let figures = assemble_kernels(&ptx::named(&[])?, checked)?;
-    println!("Not run here: the other targets ({REST})");
+    let kernels = ptx::named(&[])?;
+    let count = kernels.len();
+    let digests = digests(&kernels);
+    let kept = kept_rows();
+    let removed = kept.keys().filter(|name| !digests.contains_key(*name));
+    let mut differ: Vec<_> = removed.cloned().collect();
 
-    // Each release of ptxas allocates registers differently.
+    let changed = changed(kernels, &digests, &kept);
+    println!(
+        "{} of {count} kernels have changed since they were assembled for all targets",
+        changed.len()
+    );
+    if !changed.is_empty() {
+        assemble_kernels(&changed, |program| {
+            let oldest = ptx::oldest(program).name;
+            let checked = |target: &Target| [oldest, SPECIFIC].contains(&target.name);
+            Target::ALL.into_iter().filter(checked).collect()
+        })?;
+    }
+    differ.extend(changed.into_iter().map(|program| program.name));
+    ensure!(
+        differ.is_empty(),
+        "{FIGURES} is out of date for {}: {REST}",
+        differ.join(", ")
+    );
+
+    // The rows of the instruction table are compared with the kept ones of the pinned release.
     let release = cuda_tools::release(&cuda_tools::ptxas()?)?;
     if !release.ends_with(cuda_tools::VERSION) {
         println!(
-            "note: {FIGURES} comes from {}, this ptxas is {release}: not compared",
+            "note: the forms of instructions come from {}, this ptxas is {release}: not compared",
             cuda_tools::VERSION
         );
         return Ok(());
     }
-
-    let kept = fs::read_to_string(paths::root().join(FIGURES)).unwrap_or_default();
-    ensure!(
-        agree(&kept, &table(&figures)),
-        "{FIGURES} is out of date: {REST}"
-    );
     forms::check()
 }
 
-/// Returns true if two tables have the same cells, except where a cell of `found` is empty.
-fn agree(kept: &str, found: &str) -> bool {
-    let cells = |(kept, found): (&str, &str)| {
-        let kept = kept.split('\t').collect::<Vec<_>>();
-        let found = found.split('\t').collect::<Vec<_>>();
-        let same =
-            |(kept, found): (&&str, &&str)| found.trim().is_empty() || kept.trim() == found.trim();
-        kept.len() == found.len() && kept.iter().zip(&found).all(same)
+/// Returns the rows of the table of figures by kernel. The last cell of a row is the digest.
+fn kept_rows() -> BTreeMap<String, Vec<String>> {
+    let table = fs::read_to_string(paths::root().join(FIGURES)).unwrap_or_default();
+    let rows = table.lines().skip(1).map(|line| {
+        let cells: Vec<String> = line.split('\t').map(str::to_owned).collect();
+        (cells[0].clone(), cells)
+    });
+    rows.collect()
+}
+
+/// Returns the kernels that have no row with their digest.
+fn changed(
+    kernels: Vec<Program>,
+    digests: &BTreeMap<String, String>,
+    rows: &BTreeMap<String, Vec<String>>,
+) -> Vec<Program> {
+    let is_kept = |program: &Program| {
+        let row = rows.get(&program.name);
+        row.and_then(|cells| cells.last()) == digests.get(&program.name)
     };
-    kept.lines().count() == found.lines().count() && kept.lines().zip(found.lines()).all(cells)
+    let mut kernels = kernels;
+    kernels.retain(|program| !is_kept(program));
+    kernels
+}
+
+/// Returns a digest of each kernel's PTX for all its targets, and of the release of ptxas that the
+/// figures come from.
+fn digests(kernels: &[Program]) -> BTreeMap<String, String> {
+    let digest = |_, program: &Program| {
+        let mut hash = Sha256::new();
+        hash.update(cuda_tools::VERSION);
+        for job in jobs(program, &Target::ALL, true) {
+            hash.update(job.target.name);
+            hash.update(job.text);
+        }
+        // 64 bits: an accident, and not an adversary, must not have the same digest.
+        let bytes = hash.finalize();
+        let digits = bytes[..8].iter().map(|byte| format!("{byte:02x}"));
+        (program.name.clone(), digits.collect())
+    };
+    in_parallel(kernels, digest).into_iter().collect()
 }
 
 /// A program to assemble, and its target.
@@ -334,12 +400,6 @@ fn place(text: &str, number: usize) -> Option<String> {
     Some(format!("{name}:{line}"))
 }
 
-/// Returns a row for each kernel. A cell holds registers and instructions, and shared memory is in
-/// bytes.
-fn table(figures: &AllFigures) -> String {
-    tsv::table(&header(), &rows(figures))
-}
-
 /// Returns the figures as a table for the terminal.
 fn terminal(figures: &AllFigures) -> Table {
     let mut table = Table::new();
@@ -366,7 +426,8 @@ fn rows(figures: &AllFigures) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Returns the row of a kernel.
+/// Returns the row of a kernel. A cell holds registers and instructions, and shared memory is in
+/// bytes.
 fn row(kernel: &str, by_target: &BTreeMap<&'static str, PtxasFigures>) -> Vec<String> {
     let shared = by_target
         .values()
@@ -389,18 +450,25 @@ fn cell(figures: &PtxasFigures) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{agree, explain_line, place};
+    use super::{changed, digests, explain_line, place};
+    use std::collections::BTreeMap;
 
     #[test]
-    fn a_table_agrees_with_the_cells_that_were_assembled() {
-        let kept = "kernel\tshared\na\t0\t8 / 9\t10 / 11\n";
-        assert!(agree(kept, kept) && agree(kept, "kernel\tshared\na\t0\t\t10 / 11\n"));
-        for other in [
-            "kernel\tshared\na\t0\t8 / 8\t\n",
-            "kernel\tshared\nb\t0\t\t\n",
-            "kernel\tshared\n",
+    fn a_kernel_with_another_digest_has_changed() {
+        let programs = crate::ptx::named(&["add_bias".to_owned()]).expect("a kernel");
+        let digests = digests(&programs);
+        let digest = digests["add_bias"].clone();
+        assert_eq!(digest.len(), 16);
+        let rows = |digest: String| {
+            let cells = vec!["add_bias".to_owned(), "0".to_owned(), digest];
+            BTreeMap::from([("add_bias".to_owned(), cells)])
+        };
+        for (rows, count) in [
+            (rows(digest), 0),
+            (rows("0".repeat(16)), 1),
+            (BTreeMap::new(), 1),
         ] {
-            assert!(!agree(kept, other), "{other}");
+            assert_eq!(changed(programs.clone(), &digests, &rows).len(), count);
         }
     }
 

@@ -9,7 +9,7 @@ use warpwright_model::{Model, info};
 use crate::decode::{decoder, distance, emulator, generate};
 use crate::operations;
 use crate::oracle::{self, Keep};
-use crate::synth::{Q8_0, Synth, synth};
+use crate::synth::{Q8_0, Synth, sized};
 use crate::transformers::{ids, supported};
 use crate::write::File;
 
@@ -26,7 +26,8 @@ pub(crate) fn small(test: &str) -> Model {
 }
 
 pub(crate) fn file() -> File {
-    synth(Synth {
+    // Small, because the emulator takes most of the time of these tests for the matrices.
+    let model = Synth {
         arch: "llama",
         formats: &[Q8_0],
         heads: 4,
@@ -35,7 +36,8 @@ pub(crate) fn file() -> File {
         tied: false,
         scaled: false,
         vocab: VOCAB,
-    })
+    };
+    sized(model, 256, 256)
 }
 
 pub(crate) fn edited(test: &str, file: &File) -> Model {

@@ -17,6 +17,7 @@ const VOCAB: u32 = 320;
 /// split them.
 fn outline() -> Outline {
     let mut shape = random::small(Architecture::LLAMA, false);
+    shape.hyperparameters.layers = 1;
     shape.hyperparameters.feed_forward = 1024;
     shape.hyperparameters.context = 256;
     shape.hyperparameters.vocab = VOCAB;

@@ -37,11 +37,13 @@ pub(crate) struct Synth {
     pub(crate) vocab: u32,
 }
 
-const HIDDEN: u32 = 256;
-const FEED_FORWARD: u32 = 512;
-
 /// A model of two layers.
 pub(crate) fn synth(s: Synth) -> File {
+    sized(s, 256, 512)
+}
+
+/// A model of two layers, with these numbers of columns.
+pub(crate) fn sized(s: Synth, hidden: u32, feed_forward: u32) -> File {
     let key = |name: &str| format!("{}.{name}", s.arch);
     let mut file = File::default()
         .pair("general.architecture", Val::Str(s.arch.into()))
@@ -49,8 +51,8 @@ pub(crate) fn synth(s: Synth) -> File {
         .pair(&key("rope.freq_base"), Val::F32(500.0));
     for (name, n) in [
         ("block_count", 2),
-        ("embedding_length", HIDDEN),
-        ("feed_forward_length", FEED_FORWARD),
+        ("embedding_length", hidden),
+        ("feed_forward_length", feed_forward),
         ("attention.head_count", s.heads),
         ("attention.head_count_kv", s.kv_heads),
         ("attention.key_length", s.head_dim),
@@ -68,15 +70,15 @@ pub(crate) fn synth(s: Synth) -> File {
 
     let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
     let mut make = Make::new(file, s.formats);
-    make.matrix("token_embd.weight", s.vocab, HIDDEN);
+    make.matrix("token_embd.weight", s.vocab, hidden);
     for i in 0..2 {
-        make.norm(&format!("blk.{i}.attn_norm.weight"), HIDDEN);
+        make.norm(&format!("blk.{i}.attn_norm.weight"), hidden);
         if s.arch == "phi3" {
-            make.matrix(&format!("blk.{i}.attn_qkv.weight"), q + 2 * kv, HIDDEN);
+            make.matrix(&format!("blk.{i}.attn_qkv.weight"), q + 2 * kv, hidden);
         } else {
-            make.matrix(&format!("blk.{i}.attn_q.weight"), q, HIDDEN);
-            make.matrix(&format!("blk.{i}.attn_k.weight"), kv, HIDDEN);
-            make.matrix(&format!("blk.{i}.attn_v.weight"), kv, HIDDEN);
+            make.matrix(&format!("blk.{i}.attn_q.weight"), q, hidden);
+            make.matrix(&format!("blk.{i}.attn_k.weight"), kv, hidden);
+            make.matrix(&format!("blk.{i}.attn_v.weight"), kv, hidden);
         }
 
         if s.arch == "qwen2" {
@@ -90,26 +92,26 @@ pub(crate) fn synth(s: Synth) -> File {
             make.norm(&format!("blk.{i}.attn_k_norm.weight"), s.head_dim);
         }
 
-        make.matrix(&format!("blk.{i}.attn_output.weight"), HIDDEN, q);
-        make.norm(&format!("blk.{i}.ffn_norm.weight"), HIDDEN);
+        make.matrix(&format!("blk.{i}.attn_output.weight"), hidden, q);
+        make.norm(&format!("blk.{i}.ffn_norm.weight"), hidden);
         if s.arch == "phi3" {
-            make.matrix(&format!("blk.{i}.ffn_up.weight"), 2 * FEED_FORWARD, HIDDEN);
+            make.matrix(&format!("blk.{i}.ffn_up.weight"), 2 * feed_forward, hidden);
         } else {
-            make.matrix(&format!("blk.{i}.ffn_gate.weight"), FEED_FORWARD, HIDDEN);
-            make.matrix(&format!("blk.{i}.ffn_up.weight"), FEED_FORWARD, HIDDEN);
+            make.matrix(&format!("blk.{i}.ffn_gate.weight"), feed_forward, hidden);
+            make.matrix(&format!("blk.{i}.ffn_up.weight"), feed_forward, hidden);
         }
 
         if s.arch == "gemma3" {
-            make.norm(&format!("blk.{i}.post_attention_norm.weight"), HIDDEN);
-            make.norm(&format!("blk.{i}.post_ffw_norm.weight"), HIDDEN);
+            make.norm(&format!("blk.{i}.post_attention_norm.weight"), hidden);
+            make.norm(&format!("blk.{i}.post_ffw_norm.weight"), hidden);
         }
 
-        make.matrix(&format!("blk.{i}.ffn_down.weight"), HIDDEN, FEED_FORWARD);
+        make.matrix(&format!("blk.{i}.ffn_down.weight"), hidden, feed_forward);
     }
 
-    make.norm("output_norm.weight", HIDDEN);
+    make.norm("output_norm.weight", hidden);
     if !s.tied {
-        make.matrix("output.weight", s.vocab, HIDDEN);
+        make.matrix("output.weight", s.vocab, hidden);
     }
     if !s.scaled {
         return make.file;
