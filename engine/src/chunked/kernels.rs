@@ -375,7 +375,7 @@ pub(super) fn projection(layer: &LayerRows) -> Epilogue {
 /// Returns the epilogue of gate and up.
 pub(super) fn gated(layer: &LayerRows) -> Epilogue {
     Epilogue::Gated(
-        kernel_activation(layer.dense.activation),
+        kernel_activation(layer.feed_forward.activation()),
         order(&layer.down),
     )
 }

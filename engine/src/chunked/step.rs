@@ -512,11 +512,13 @@ impl<'a> ChunkedPass<'a> {
         let operand = self.operand(&w.normed.values, &w.normed.scale, c.hidden);
         let args = MatmulArgs::<Host> {
             squares: &self.span.activations(&w.squares, 1),
-            gated: &self.span.activations(&w.inner.values, rows.dense.width),
+            gated: &self
+                .span
+                .activations(&w.inner.values, rows.feed_forward.width()),
             gated_scale: &self.span.activations(&w.inner.scale, 1),
             bound: rows.bound,
             y: &w.nothing.floats,
-            y_rows: rows.dense.width,
+            y_rows: rows.feed_forward.width(),
             ..self.args(self.blocks(&matmul), &rows.gate_up, &operand)
         };
         self.chunked.kernels.products[&matmul].launch(queue, args)
@@ -548,7 +550,9 @@ impl<'a> ChunkedPass<'a> {
         let gated = GatedRows {
             sums: &sums,
             squares: &self.span.activations(&w.squares, 1),
-            gated: &self.span.activations(&w.inner.values, rows.dense.width),
+            gated: &self
+                .span
+                .activations(&w.inner.values, rows.feed_forward.width()),
             gated_scale: &self.span.activations(&w.inner.scale, 1),
         };
         pass.gate(queue, rows, self.lora_rows(), gated)
