@@ -109,3 +109,53 @@ pub(crate) fn bytes(c: &Config) -> u64 {
         u64::from(CHUNK) * of_token + u64::from(rows) * of_row + 4
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use warpwright_driver::Driver;
+    use warpwright_driver::memory::Element;
+    use warpwright_model::Outline;
+    use warpwright_model::layer::{ExpertWeighting, FeedForward, GateActivation};
+    use warpwright_model::shape::{QUANTIZATIONS, SHAPES};
+
+    use super::*;
+
+    fn size<T: Element>(buffer: &Buffer<T>) -> u64 {
+        (buffer.len() * size_of::<T>()) as u64
+    }
+
+    /// The check of the free memory must not count less than is allocated, nor much more.
+    #[test]
+    fn all_buffers_are_counted() {
+        let driver = Driver::from_library(warpwright_cuda_emu::library()).unwrap();
+        let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
+        let mut c = Outline::of(&SHAPES[0], QUANTIZATIONS[0]).unwrap().config;
+        assert_eq!(bytes(&c), 0);
+        assert!(ExpertBuffers::new(&context, &c).unwrap().is_none());
+
+        let layers = c.layers.iter_mut().zip([(5, 2, 256), (40, 1, 128)]);
+        for (layer, (count, chosen, width)) in layers {
+            layer.feed_forward = FeedForward::Experts(Experts {
+                count,
+                chosen,
+                width,
+                activation: GateActivation::Silu,
+                weighting: ExpertWeighting::Softmax,
+                weight_scale: 1.0,
+                shared: None,
+                biases: false,
+            });
+        }
+        let b = ExpertBuffers::new(&context, &c).unwrap().unwrap();
+        let floats = [&b.logits, &b.weight, &b.squares, &b.y];
+        let words = [&b.expert, &b.place, &b.source, &b.group_expert, &b.used];
+        let panels = [&b.normed, &b.inner].map(|p| size(&p.values) + size(&p.scale));
+        let allocated = floats.map(size).into_iter().chain(words.map(size));
+        let allocated = allocated.chain(panels).sum::<u64>();
+        let counted = bytes(&c);
+        assert!(
+            (allocated..allocated + allocated / 100).contains(&counted),
+            "{allocated} allocated, {counted} counted"
+        );
+    }
+}
