@@ -14,10 +14,10 @@ pub(super) struct ExpertTable<'k> {
 }
 
 impl<'k> ExpertTable<'k> {
-    /// Returns the number of groups that have rows, given the number of rows of a group and of all
-    /// groups.
-    pub(super) fn groups(&self, tokens: u32, capacity: U32<'k>) -> U32<'k> {
-        self.used.fresh().ld().min(capacity) / tokens
+    /// Loads the number of rows in use. Different threads are not proven to get the same value, so
+    /// it cannot bound a loop with instructions that several threads execute together.
+    pub(super) fn used_rows(&self) -> U32<'k> {
+        self.used.fresh().ld()
     }
 
     /// Returns the expert of a group. It is below the number of experts, so it may form an address.

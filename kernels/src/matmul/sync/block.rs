@@ -92,7 +92,9 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
         let a = self.a;
         let def = self.def;
         let row_jobs = (a.rows / ROWS + (def.job_blocks() - 1)) / def.job_blocks();
-        let groups = table.groups(def.tokens, a.capacity);
+
+        // This kernel never overlaps, so a plain load suffices, and it is uniform in the block.
+        let groups = table.used.ld().min(a.capacity) / def.tokens;
         k.for_each(k.ctaid(), row_jobs * groups, k.nctaid(), |i| {
             let group = i / row_jobs;
             let expert = table.expert(group);

@@ -13,7 +13,7 @@
 
 use super::ring::{Cursor, Ring};
 use super::sm_share::SmShare;
-use super::split::{JobSlice, Jobs};
+use super::split::{JobSlice, Jobs, UsedExperts};
 use super::stages::{BARRIERS, Stages};
 use crate::format::Format;
 use crate::format::dequantize::{Dequantizer, SET};
@@ -28,6 +28,9 @@ use ptx_gen::*;
 /// The maximum number of tokens of a job for which registers can hold the operands of the epilogue
 /// during the multiplication.
 const MOST_LOADED: u32 = 128;
+
+/// The place of the number of rows in use, between the barriers and the stages.
+const USED: u32 = BARRIERS - 16;
 
 impl MatmulArgs<Shape> {
     /// Checks the arguments that every matmul kernel has, given the format of its weights, the
@@ -207,14 +210,23 @@ fn block<'k>(
         panels.init(matmul.row_blocks());
         k.fence_mbarriers();
     });
-    k.barrier();
-    if experts.is_some() && matmul.overlap.waits() {
+    let used = rings.base.at(USED).cast::<u32>();
+    if let Some(table) = &experts {
         k.section(
-            "matmul/wgmma/experts_wait",
+            "matmul/wgmma/experts",
             "an earlier kernel writes the table of experts: even the copies of weights wait for it",
         );
-        k.grid_wait();
+        if matmul.overlap.waits() {
+            k.grid_wait();
+        }
+        k.when(k.tid().eq(0), || used.st(table.used_rows()));
     }
+    k.barrier();
+    let experts = experts.map(|table| UsedExperts {
+        table,
+        // All threads read the value that one has loaded, so the loops over jobs are uniform.
+        rows: used.ld(),
+    });
     let blocks = (0..).zip(all).map(|(i, (matmul, a))| {
         let jobs = Jobs::new(k, matmul, a, i > 0, experts);
         MatmulBlock {

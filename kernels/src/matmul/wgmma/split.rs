@@ -88,6 +88,14 @@ struct Tail<'k> {
     all: U32<'k>,
 }
 
+/// The experts of a launch, with the number of rows in use, which only the device knows.
+#[derive(Clone, Copy)]
+pub(crate) struct UsedExperts<'k> {
+    pub(crate) table: ExpertTable<'k>,
+    /// The number of rows in use. It is uniform in the block.
+    pub(crate) rows: U32<'k>,
+}
+
 impl Matmul {
     /// Returns the number of items that blocks process: jobs, or slices of them.
     pub fn items(&self, rows: u32, tokens: u32) -> u32 {
@@ -132,16 +140,15 @@ impl<'a, 'k> Jobs<'a, 'k> {
         matmul: &'a Matmul,
         a: &'a MatmulArgs<Dev<'k>>,
         from_last: bool,
-        experts: Option<ExpertTable<'k>>,
+        experts: Option<UsedExperts<'k>>,
     ) -> Self {
         let row_blocks = matmul.row_blocks();
         let row_jobs = (a.rows / ROWS + (row_blocks - 1)) / row_blocks;
         let token_jobs = (a.tokens_given + (matmul.tokens - 1)) / matmul.tokens;
         let tiles = a.n / tile::of(matmul.format).columns;
         let mut all = row_jobs * token_jobs;
-        let experts = experts.map(|table| {
-            // The rows that are in use are known on the device only.
-            all = row_jobs * table.groups(matmul.tokens, a.capacity);
+        let experts = experts.map(|UsedExperts { table, rows }| {
+            all = row_jobs * (rows.min(a.capacity) / matmul.tokens);
             ExpertJobs {
                 table,
                 row_jobs,
