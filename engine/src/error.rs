@@ -158,6 +158,12 @@ pub enum Error {
         n: u32,
     },
     #[error(
+        "the adapter does not fit the model: it changes {}, but layer {layer} has experts, and adapters of \
+         experts are not supported: load an adapter of attention only",
+        PROJECTIONS[*projection]
+    )]
+    AdapterExperts { layer: usize, projection: usize },
+    #[error(
         "the adapters need {} of device memory, but {} are free", Size(*needed), Size(*free)
     )]
     AdapterMemory { needed: u64, free: u64 },

@@ -165,6 +165,18 @@ pub fn share_of_token(layer: &Layer, weight: &Weight, whole: u64) -> u64 {
     }
 }
 
+/// Returns the mean share of `tokens` tokens in `whole`, if each token chooses its experts at
+/// random: the share of the experts that they read together if the weight has the matrices of all
+/// experts, and otherwise all.
+pub fn share_of_tokens(layer: &Layer, weight: &Weight, whole: u64, tokens: u32) -> u64 {
+    match layer.feed_forward.experts() {
+        Some(experts) if weight.dims.len() == 3 => {
+            (whole as f64 * experts.share_read(tokens)) as u64
+        }
+        _ => whole,
+    }
+}
+
 /// Returns the number of multiplications of a prompt's tokens by layer weights, if it is prefilled
 /// in chunks of `chunk` tokens.
 ///
@@ -177,11 +189,16 @@ pub fn chunked_multiplications(model: &Outline, tokens: u32, chunk: u32) -> u64 
     layer_weights(model) * u64::from(tokens) - rest * spared
 }
 
-/// Returns the bytes of all layer matrices.
-pub fn layer_bytes(model: &Outline) -> u64 {
-    matrices(model)
-        .map(|matrix| matrix.format.row_bytes(numbers(matrix) as usize) as u64)
-        .sum()
+/// Returns the bytes of the layer matrices that `tokens` tokens read together. Of experts, they are
+/// the mean if each token chooses at random.
+pub fn layer_bytes(model: &Outline, tokens: u32) -> u64 {
+    let read = layers(model).flat_map(|(layer, block)| {
+        matrices_of(block).map(move |matrix| {
+            let bytes = matrix.format.row_bytes(numbers(matrix) as usize) as u64;
+            share_of_tokens(layer, matrix, bytes, tokens)
+        })
+    });
+    read.sum()
 }
 
 /// Returns the number of weights in the LM head. A token is multiplied by them only if another
@@ -192,10 +209,13 @@ pub fn head_weights(model: &Outline) -> u64 {
 
 /// Returns the matrices of all layers except the routers of experts.
 fn matrices(model: &Outline) -> impl Iterator<Item = &Weight> {
-    model.weights.blocks.iter().flat_map(|block| {
-        let dense = block.projections().into_iter().flatten();
-        dense.chain(block.expert_matrices())
-    })
+    model.weights.blocks.iter().flat_map(matrices_of)
+}
+
+/// Returns the matrices of a layer except the routers of experts.
+fn matrices_of(block: &Block<Weight>) -> impl Iterator<Item = &Weight> {
+    let dense = block.projections().into_iter().flatten();
+    dense.chain(block.expert_matrices())
 }
 
 /// Returns each layer with its weights.

@@ -20,6 +20,7 @@ use crate::pipeline::cache::PageTable;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::resolved::{MAX_SPLITS, ResolvedPipeline, ResolvedStep};
 use crate::pipeline::workspace::PipelineWorkspace;
+use crate::simple::experts::expert_bytes;
 
 /// The steps of few sequences.
 pub(super) struct LoneSteps {
@@ -66,7 +67,8 @@ impl LoneSteps {
         options: &BatchOptions,
         pages: &View<u32>,
     ) -> Result<LoneSteps, Error> {
-        let resolved = ResolvedPipeline::paged(outline, context.device(), sizes(options));
+        let sizes = sizes(&outline.config, options);
+        let resolved = ResolvedPipeline::paged(outline, context.device(), sizes);
         let resolved = resolved.map_err(|why| Error::NoBatch {
             why: why.to_string(),
         })?;
@@ -114,8 +116,13 @@ impl LoneSteps {
 
 /// Returns the numbers of rows that have a step: powers of two, up to the first that is large
 /// enough.
-fn sizes(options: &BatchOptions) -> impl Iterator<Item = u32> {
-    let most = options.lone_rows();
+///
+/// The GEMVs over experts multiply one token, so models with experts have a step of one row only.
+fn sizes(c: &Config, options: &BatchOptions) -> impl Iterator<Item = u32> + use<> {
+    let most = match c.experts().next() {
+        Some(_) => options.lone_rows().min(1),
+        None => options.lone_rows(),
+    };
     [1, 2, 4, 8]
         .into_iter()
         .filter(move |rows| *rows < 2 * most)
@@ -135,6 +142,7 @@ pub(super) fn bytes(c: &Config, options: &BatchOptions) -> u64 {
     ];
     let floats: u64 = floats.into_iter().map(u64::from).sum();
     let row = 4 * (floats + u64::from(partials) * u64::from(MAX_SPLITS));
-    let rows: u32 = sizes(options).sum();
-    u64::from(rows) * row
+    let rows: u32 = sizes(c, options).sum();
+    // The simple kernels need a little more for experts than those of the pipeline.
+    u64::from(rows) * (row + expert_bytes(c))
 }

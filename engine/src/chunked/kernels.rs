@@ -14,15 +14,19 @@ use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{AddNormed, Overlap};
 use warpwright_model::Config;
-use warpwright_model::layer::{Attention, QkvBias};
+use warpwright_model::layer::{Attention, Experts, GateActivation, QkvBias};
 
-use super::products::{self, ChunkGemm, LoadedGemm, PassShape, TensorCores, load};
+use super::experts::kernels::{ExpertKernels, ExpertMatrixRows, LoadedExpertKernels};
+use super::experts::sorted_rows::most_rows_of;
+use super::loaded;
+use super::products::{ChunkGemm, LoadedGemm, PassShape, TensorCores, load};
 use super::weights::{self, LayerRows, MatrixRows};
 use super::workspace::CAPACITY;
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::{kernel_activation, kernel_pairing};
+use crate::pipeline::Unsupported;
 use crate::pipeline::kernels::EmbedKernel;
-use crate::pipeline::kinds::{Appending, PipelineLayer, PipelineNorms};
+use crate::pipeline::kinds::{Appending, PipelineFeedForward, PipelineLayer, PipelineNorms};
 use crate::pipeline::resolved::ResolvedEmbed;
 
 /// The compiled kernels of chunked passes.
@@ -46,6 +50,8 @@ pub(crate) struct ChunkKernels {
     /// The kernels of models that norm the outputs of attention and the feed-forward, by the number
     /// of rows.
     pub(super) add_normed: BTreeMap<u32, Kernel<AddNormed>>,
+    /// The kernels of mixtures of experts.
+    pub(super) experts: LoadedExpertKernels,
 }
 
 /// The attention kernel of a layer. The usual head lengths have a kernel with `wgmma`.
@@ -90,6 +96,7 @@ impl ChunkKernels {
             attention: attention.collect::<Result<_, Error>>()?,
             singles: [vec![], vec![]],
             add_normed: BTreeMap::new(),
+            experts: LoadedExpertKernels::default(),
         })
     }
 
@@ -140,7 +147,7 @@ impl ChunkKernels {
 
         // Most layers have the formats of an earlier layer, so their kernels already exist.
         for layer in layers {
-            self.prepare_norm(context, norms(layer, shape)[0])?;
+            loaded::prepare(context, &mut self.norms, norms(layer, shape)[0])?;
             match layer.appending {
                 Appending::Product => {}
                 Appending::Rotation => self.prepare_rotation(context, layer, shape)?,
@@ -152,11 +159,7 @@ impl ChunkKernels {
                         self.prepare_product(context, product)?;
                     }
                 }
-                QkvMatmuls::Pair(pair) => {
-                    if let Entry::Vacant(entry) = self.pairs.entry(pair) {
-                        entry.insert(products::load(context, pair)?);
-                    }
-                }
+                QkvMatmuls::Pair(pair) => loaded::prepare(context, &mut self.pairs, pair)?,
             }
 
             self.prepare_rest(context, layer, shape, CAPACITY)?;
@@ -186,18 +189,25 @@ impl ChunkKernels {
             )?);
         }
 
-        self.prepare_norm(context, norms(layer, shape)[1])?;
+        loaded::prepare(context, &mut self.norms, norms(layer, shape)[1])?;
         let project = projection(layer);
-        let products = [
-            (&layer.o, project),
-            (&layer.gate_up, gated(layer)),
-            (&layer.down, project),
-        ];
-        for (rows, epilogue) in products {
-            self.prepare_product(context, self.cores.product(rows, epilogue, shape, capacity))?;
+        self.prepare_product(
+            context,
+            self.cores.product(&layer.o, project, shape, capacity),
+        )?;
+        match &layer.feed_forward {
+            PipelineFeedForward::Dense(_) => {
+                for (rows, epilogue) in [(&layer.gate_up, gated(layer)), (&layer.down, project)] {
+                    let product = self.cores.product(rows, epilogue, shape, capacity);
+                    self.prepare_product(context, product)?;
+                }
+                Ok(())
+            }
+            PipelineFeedForward::Experts(experts) => {
+                let kernels = expert_kernels(self.cores, layer, experts, shape);
+                self.experts.prepare(context, &kernels)
+            }
         }
-
-        Ok(())
     }
 
     /// Compiles the matmuls that store the sums of these matrices.
@@ -234,13 +244,6 @@ impl ChunkKernels {
         kernels
             .find(|kernel| *kernel.def() == wanted)
             .expect("the kernels of the pass are prepared")
-    }
-
-    fn prepare_norm(&mut self, context: &Context, norm: NormTokens) -> Result<(), Error> {
-        if let Entry::Vacant(entry) = self.norms.entry(norm) {
-            entry.insert(load(context, norm)?);
-        }
-        Ok(())
     }
 
     fn prepare_product(&mut self, context: &Context, product: ChunkGemm) -> Result<(), Error> {
@@ -375,14 +378,30 @@ pub(super) fn projection(layer: &LayerRows) -> Epilogue {
 /// Returns the epilogue of gate and up.
 pub(super) fn gated(layer: &LayerRows) -> Epilogue {
     Epilogue::Gated(
-        kernel_activation(layer.dense.activation),
+        kernel_activation(layer.feed_forward.activation()),
         order(&layer.down),
     )
 }
 
+/// Selects the kernels of a layer's mixture of experts.
+pub(super) fn expert_kernels(
+    cores: TensorCores,
+    layer: &LayerRows,
+    experts: &Experts,
+    shape: PassShape,
+) -> ExpertKernels {
+    let matrices = ExpertMatrixRows {
+        gate_up: &layer.gate_up,
+        down: &layer.down,
+        down_order: order(&layer.down),
+    };
+    ExpertKernels::new(cores, experts, &matrices, shape)
+}
+
 /// The maximum length of a row of activations, because kernels count the elements of a buffer in 31
 /// bits.
-const LONGEST: u32 = (1 << 31) / CAPACITY;
+const LONGEST: u32 = MOST_ELEMENTS / CAPACITY;
+const MOST_ELEMENTS: u32 = 1 << 31;
 
 /// Returns the tensor cores, or the reason why there are no kernels for this device and these
 /// sizes.
@@ -398,28 +417,65 @@ pub(crate) fn check(device: &Device, c: &Config) -> Result<TensorCores, String> 
     Ok(cores)
 }
 
-/// Returns the reason why there are no kernels for the sizes of a layer.
+/// Returns the reason why there are no kernels for a layer.
 fn check_layer(c: &Config, layer: &PipelineLayer) -> Result<(), String> {
-    let dense = layer.dense().map_err(|reason| reason.to_string())?;
+    check_kinds(layer).map_err(|reason| reason.to_string())?;
     let attention = &layer.attention;
 
     // Each of these sizes is the row length of one matmul, which reads panels of 64 columns, and
     // the number of rows of another, which computes 128 rows per job.
+    let width = layer.feed_forward.width();
     let sizes = [
         ("hidden", c.hidden),
         ("heads * head_dim", attention.q_len()),
-        ("feed_forward", dense.width),
+        ("feed_forward", width),
     ];
     if let Some((name, n)) = sizes.into_iter().find(|(_, n)| !n.is_multiple_of(128)) {
         return Err(format!("{name} is {n}, but must be a multiple of 128"));
     }
 
-    let longest = c.hidden.max(dense.width).max(attention.qkv_len());
+    let longest = c.hidden.max(width).max(attention.qkv_len());
     if longest > LONGEST {
         return Err(format!(
             "a row of activations has {longest} values, but at most {LONGEST} are supported"
         ));
     }
 
-    Ok(())
+    match &layer.feed_forward {
+        PipelineFeedForward::Dense(_) => Ok(()),
+        PipelineFeedForward::Experts(experts) => {
+            let rows = most_rows_of(experts);
+            let elements = u64::from(rows) * u64::from(c.hidden.max(width));
+            if elements <= u64::from(MOST_ELEMENTS) {
+                return Ok(());
+            }
+            Err(format!(
+                "the rows of experts are {rows} x {} values, but at most {MOST_ELEMENTS} are supported",
+                c.hidden.max(width)
+            ))
+        }
+    }
+}
+
+/// Returns an error for a kind of layer that the pipeline may decode, but that chunks have no
+/// kernels for.
+fn check_kinds(layer: &PipelineLayer) -> Result<(), Unsupported> {
+    if layer.attention.sinks {
+        return Err(Unsupported::Sinks);
+    }
+    if layer.attention.output_bias {
+        return Err(Unsupported::OutputBias);
+    }
+    match layer.feed_forward.activation() {
+        GateActivation::Silu | GateActivation::GeluTanh => {}
+        GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
+    }
+    match &layer.feed_forward {
+        PipelineFeedForward::Dense(_) => Ok(()),
+        PipelineFeedForward::Experts(experts) if experts.shared.is_some() => {
+            Err(Unsupported::SharedExpert)
+        }
+        PipelineFeedForward::Experts(experts) if experts.biases => Err(Unsupported::ExpertBiases),
+        PipelineFeedForward::Experts(_) => Ok(()),
+    }
 }

@@ -7,24 +7,25 @@ use ptx_gen::KernelDef;
 use warpwright_driver::graph::Profile;
 use warpwright_driver::launch::Kernel;
 use warpwright_kernels::matmul::Epilogue;
-use warpwright_model::layer::Attention;
+use warpwright_model::layer::{Attention, Experts};
 
 use super::kernels::{self, AttentionKernel, QkvMatmuls};
-use super::products::PassShape;
+use super::products::{ExpertGemm, PassShape};
 use super::step::{Chunked, LAST};
 use super::weights::{LayerRows, MatrixRows};
 use super::workspace::{CAPACITY, LAST_CAPACITY};
-use crate::pipeline::kinds::{Appending, PipelineNorms};
+use crate::pipeline::kinds::{Appending, PipelineFeedForward, PipelineNorms};
 
 /// A kernel of a pass over many tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassNode {
-    /// The role of the kernel: `embed`, `norm`, `qkv`, `rotate`, `attention`, `o`, `gate_up`,
-    /// `down`, `head` and so on.
+    /// The role of the kernel: `embed`, `norm`, `qkv`, `rotate`, `attention`, `o`, `router`,
+    /// `gate_up`, `down`, `head` and so on.
     pub role: &'static str,
     /// The name of the kernel.
     pub kernel: String,
-    /// The bytes of matrix weights, or of keys and values, that it must read, each counted once.
+    /// The bytes of matrix weights, or of keys and values, that it must read, each counted once. Of
+    /// experts, they are the mean if every token chooses experts at random.
     pub bytes: u64,
     /// The multiplications and additions of its matmuls or of attention, counted for the real
     /// tokens of the pass and not for padding.
@@ -230,9 +231,44 @@ impl ListParameters<'_> {
         let mut nodes = vec![self.attention(index, rows)];
         nodes.extend(self.projection("o", rows, &rows.o));
         nodes.push(self.norm(1, rows));
-        nodes.push(self.product("gate_up", &rows.gate_up, kernels::gated(rows)));
-        nodes.extend(self.projection("down", rows, &rows.down));
+        match &rows.feed_forward {
+            PipelineFeedForward::Dense(_) => {
+                nodes.push(self.product("gate_up", &rows.gate_up, kernels::gated(rows)));
+                nodes.extend(self.projection("down", rows, &rows.down));
+            }
+            PipelineFeedForward::Experts(experts) => nodes.extend(self.experts(rows, experts)),
+        }
         nodes
+    }
+
+    /// Returns the kernels of a mixture of experts.
+    fn experts(&self, rows: &LayerRows, experts: &Experts) -> Vec<PassNode> {
+        let cores = self.chunked.kernels.cores;
+        let kernels = kernels::expert_kernels(cores, rows, experts, self.shape);
+        let loaded = &self.chunked.kernels.experts;
+        let tokens = self.attended.tokens();
+        let router = u64::from(experts.count) * u64::from(rows.gate_up.n);
+        let product = |role, product: &ExpertGemm, matrix: &MatrixRows| {
+            let name = loaded.products[product].name();
+            let all = PassNode::product(role, name, [matrix], tokens * experts.chosen);
+            PassNode {
+                bytes: (experts.share_read(tokens) * all.bytes as f64) as u64,
+                ..all
+            }
+        };
+        vec![
+            PassNode {
+                bytes: 4 * router,
+                operations: 2 * router * u64::from(tokens),
+                ..PassNode::plain("router", &loaded.router[&kernels.router])
+            },
+            PassNode::plain("choose_experts", &loaded.choose[&kernels.choose]),
+            PassNode::plain("sort", &loaded.sort[&kernels.sort]),
+            PassNode::plain("gather", &loaded.gather[&kernels.gather]),
+            product("gate_up", &kernels.gate_up, &rows.gate_up),
+            product("down", &kernels.down, &rows.down),
+            PassNode::plain("combine", &loaded.combine[&kernels.combine]),
+        ]
     }
 
     fn norm(&self, which: usize, rows: &LayerRows) -> PassNode {

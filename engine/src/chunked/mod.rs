@@ -12,9 +12,12 @@
 //! The length of a chunk is an argument of its kernels. The tile width of a matmul depends on the
 //! length and on the device: see [`products`].
 
+pub(crate) mod experts;
 pub(crate) mod kernels;
 pub(crate) mod list;
+pub(crate) mod loaded;
 pub(crate) mod lora;
+pub(crate) mod panels;
 pub(crate) mod products;
 pub(crate) mod prompt;
 mod span;

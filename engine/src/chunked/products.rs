@@ -6,9 +6,11 @@ use warpwright_driver::device::Device;
 use warpwright_driver::launch::{Host, Kernel};
 use warpwright_driver::stream::Queue;
 use warpwright_driver::{Context, Error};
+use warpwright_kernels::matmul::experts::{MatmulExperts, MatmulSyncExperts, group_width};
 use warpwright_kernels::matmul::plan::{SCRATCH, Shape};
-use warpwright_kernels::matmul::{Epilogue, Matmul, MatmulArgs, MatmulPair, MatmulSync};
+use warpwright_kernels::matmul::{Epilogue, Matmul, MatmulPair, MatmulSync};
 use warpwright_kernels::{Multiply, Overlap};
+use warpwright_model::layer::Experts;
 
 use super::weights::MatrixRows;
 use crate::signed;
@@ -54,22 +56,24 @@ enum Instructions {
     Warps { row_blocks: u32 },
 }
 
-/// The kernel of a matmul.
+/// A matmul kernel for one of two kinds of matrix instructions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum ChunkGemm {
+pub(crate) enum TensorKernel<W, S> {
     /// A kernel with `wgmma`.
-    Warpgroups(Matmul),
+    Warpgroups(W),
     /// A kernel with `mma.sync`.
-    Warps(MatmulSync),
+    Warps(S),
 }
 
+/// The kernel of a matmul.
+pub(crate) type ChunkGemm = TensorKernel<Matmul, MatmulSync>;
 /// A compiled matmul kernel.
-pub(crate) enum LoadedGemm {
-    /// A kernel with `wgmma`.
-    Warpgroups(Kernel<Matmul>),
-    /// A kernel with `mma.sync`.
-    Warps(Kernel<MatmulSync>),
-}
+pub(crate) type LoadedGemm = LoadedKernel<Matmul, MatmulSync>;
+/// The kernel of a matmul of rows that are sorted by expert.
+pub(crate) type ExpertGemm = TensorKernel<MatmulExperts, MatmulSyncExperts>;
+/// A compiled matmul kernel of rows that are sorted by expert.
+pub(crate) type LoadedExpertGemm = LoadedKernel<MatmulExperts, MatmulSyncExperts>;
+type LoadedKernel<W, S> = TensorKernel<Kernel<W>, Kernel<S>>;
 
 /// The maximum number of tokens for which two matmuls are one kernel. On an H100, prompts of 512
 /// tokens gain 1 to 3 % but registers spill, and prompts of 2,048 tokens lose up to 3 %.
@@ -77,6 +81,8 @@ const PAIRED: u32 = 128;
 /// The numbers of tokens per block of a `mma.sync` kernel. Only those that fit into shared memory
 /// are considered.
 const WARPS_WIDTHS: [u32; 5] = [128, 96, 64, 32, 16];
+/// The numbers of rows of an expert in a job of a `mma.sync` kernel. 64 rows fit in every format.
+const WARPS_GROUPS: [u32; 2] = [16, 64];
 /// The fixed cost of a job, in tokens. It was measured for `wgmma` kernels and is assumed for
 /// `mma.sync`.
 const WARPS_FIXED: u32 = 36;
@@ -117,6 +123,54 @@ impl TensorCores {
         match product {
             ChunkGemm::Warpgroups(kernel) => self.sms * kernel.form.resident(),
             ChunkGemm::Warps(_) => 1 << 16,
+        }
+    }
+
+    /// Returns the maximum number of blocks of a matmul of experts.
+    pub(crate) fn expert_blocks(self, product: &ExpertGemm) -> u32 {
+        match product {
+            ExpertGemm::Warpgroups(kernel) => self.sms * kernel.matmul.form.resident(),
+            ExpertGemm::Warps(_) => 1 << 16,
+        }
+    }
+
+    /// Returns the number of rows of an expert in a job of matmuls of experts. It changes no bits.
+    pub(crate) fn expert_group(self, experts: &Experts, tokens: u32) -> u32 {
+        let [warpgroups, warps] = expert_groups(experts, tokens);
+        match self.instructions {
+            Instructions::Warpgroups => warpgroups,
+            Instructions::Warps { .. } => warps,
+        }
+    }
+
+    /// Selects the matmul of sorted rows with the matrices of their experts, whose jobs have `group`
+    /// rows.
+    pub(crate) fn expert_product(
+        self,
+        rows: &MatrixRows,
+        epilogue: Epilogue,
+        group: u32,
+        overlap: Overlap,
+    ) -> ExpertGemm {
+        match self.instructions {
+            Instructions::Warpgroups => {
+                let planned = MatmulExperts::planned(rows.format, epilogue, rows.order, group);
+                ExpertGemm::Warpgroups(MatmulExperts {
+                    matmul: Matmul {
+                        overlap,
+                        ..planned.matmul
+                    },
+                })
+            }
+            Instructions::Warps { row_blocks } => ExpertGemm::Warps(MatmulSyncExperts {
+                matmul: MatmulSync {
+                    format: rows.format,
+                    epilogue,
+                    rows: rows.order,
+                    tokens: group,
+                    row_blocks,
+                },
+            }),
         }
     }
 
@@ -291,33 +345,42 @@ impl TensorCores {
     }
 }
 
-impl ChunkGemm {
-    pub(crate) fn load(self, context: &Context) -> Result<LoadedGemm, Error> {
+/// Returns the numbers of rows of a job of experts that a pass of this many tokens may have, with
+/// each kind of matrix instructions. They decide the size of the buffers.
+pub(crate) fn expert_groups(experts: &Experts, tokens: u32) -> [u32; 2] {
+    let width = group_width(tokens, experts.chosen, experts.count);
+    let [least, most] = WARPS_GROUPS;
+    [width, width.clamp(least, most)]
+}
+
+impl<W: KernelDef, S: KernelDef> TensorKernel<W, S> {
+    pub(crate) fn load(self, context: &Context) -> Result<LoadedKernel<W, S>, Error> {
         Ok(match self {
-            ChunkGemm::Warpgroups(kernel) => LoadedGemm::Warpgroups(load(context, kernel)?),
-            ChunkGemm::Warps(kernel) => LoadedGemm::Warps(load(context, kernel)?),
+            TensorKernel::Warpgroups(kernel) => TensorKernel::Warpgroups(load(context, kernel)?),
+            TensorKernel::Warps(kernel) => TensorKernel::Warps(load(context, kernel)?),
         })
     }
 }
 
-impl LoadedGemm {
-    pub(crate) fn launch(
+impl<W: KernelDef, S: KernelDef> LoadedKernel<W, S> {
+    pub(crate) fn launch<'a>(
         &self,
         queue: &mut impl Queue,
-        args: MatmulArgs<Host<'_>>,
-    ) -> Result<(), Error> {
+        args: W::Args<Host<'a>>,
+    ) -> Result<(), Error>
+    where
+        S: KernelDef<Args<Host<'a>> = W::Args<Host<'a>>>,
+    {
         match self {
-            LoadedGemm::Warpgroups(kernel) => queue.launch(kernel, args),
-            LoadedGemm::Warps(kernel) => queue.launch(kernel, args),
+            TensorKernel::Warpgroups(kernel) => queue.launch(kernel, args),
+            TensorKernel::Warps(kernel) => queue.launch(kernel, args),
         }
     }
-}
 
-impl LoadedGemm {
     pub(crate) fn name(&self) -> String {
         match self {
-            LoadedGemm::Warpgroups(kernel) => kernel.def().name(),
-            LoadedGemm::Warps(kernel) => kernel.def().name(),
+            TensorKernel::Warpgroups(kernel) => kernel.def().name(),
+            TensorKernel::Warps(kernel) => kernel.def().name(),
         }
     }
 }

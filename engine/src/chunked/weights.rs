@@ -7,16 +7,17 @@ use warpwright_driver::memory::{Buffer, View};
 use warpwright_driver::stream::Stream;
 use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
-use warpwright_model::layer::{Attention, Dense, QkvBias};
+use warpwright_model::layer::{Attention, QkvBias};
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
 use crate::Error;
 use crate::distinct::SharedKernels;
 use crate::kernel_terms::{kernel_format, kernel_pairing};
-use crate::pipeline::kinds::{Appending, PipelineLayer, PipelineNorms};
-use crate::weights::packed::{Packed, PackedBlock};
+use crate::pipeline::kinds::{Appending, PipelineFeedForward, PipelineLayer, PipelineNorms};
+use crate::weights::packed::{Packed, PackedBlock, down, gate};
 
-/// The rows of a matrix in one format and one row order, as tiles.
+/// The rows of a matrix in one format and one row order, as tiles. Of experts, it describes the
+/// matrix of one, and `tiles` and `unit` have those of all, one expert after the other.
 pub(crate) struct MatrixRows {
     pub(crate) format: Format,
     pub(crate) order: RowOrder,
@@ -28,6 +29,16 @@ pub(crate) struct MatrixRows {
     pub(crate) n: u32,
     /// The index of the first row in the result.
     pub(crate) first: u32,
+}
+
+impl MatrixRows {
+    /// Returns the description of one of `experts` equal matrices that these rows consist of.
+    fn of_one(self, experts: u32) -> MatrixRows {
+        MatrixRows {
+            rows: self.rows / experts,
+            ..self
+        }
+    }
 }
 
 /// Returns the length of a token's row of queries, keys and values that wait for a rotation, or 0
@@ -44,7 +55,7 @@ pub(super) fn raw_len(c: &Config) -> u32 {
 pub(crate) struct LayerRows {
     pub(crate) norms: PipelineNorms,
     pub(crate) attention: Attention,
-    pub(crate) dense: Dense,
+    pub(crate) feed_forward: PipelineFeedForward,
     /// The kernel that appends keys and values.
     pub(crate) appending: Appending,
     /// The matrices of queries, keys and values. Neighbors of the same format are merged. They must
@@ -54,7 +65,7 @@ pub(crate) struct LayerRows {
     pub(crate) gate_up: MatrixRows,
     pub(crate) down: MatrixRows,
     /// The greatest length of a gate row times the greatest length of an up row, which bounds the
-    /// gated activations.
+    /// gated activations. Of experts, it is the greatest of all.
     pub(crate) bound: f32,
 }
 
@@ -130,17 +141,21 @@ impl Bounds<'_> {
     ) -> Result<LayerRows, Error> {
         let described =
             PipelineLayer::new(layer).expect("the pipeline has packed the weights of the layer");
-        let dense = described.dense().expect("chunks refuse experts");
         let PipelineLayer {
-            norms, attention, ..
+            norms,
+            attention,
+            feed_forward,
         } = described;
-        let [gate, _, down] = block.dense().expect("chunks refuse experts");
-        let [gate_up_tiles, down_tiles] = [&tiles.gate_up, &tiles.down];
+        let width = feed_forward.width();
+        let experts = match feed_forward {
+            PipelineFeedForward::Dense(_) => 1,
+            PipelineFeedForward::Experts(experts) => experts.count,
+        };
         let (gate_up, lengths) = self.rows(
-            kernel_format(gate.format),
+            kernel_format(gate(block).format),
             RowOrder::GATE_UP,
-            gate_up_tiles,
-            2 * dense.width,
+            &tiles.gate_up,
+            experts * 2 * width,
             hidden,
             0,
         )?;
@@ -158,7 +173,7 @@ impl Bounds<'_> {
         Ok(LayerRows {
             norms,
             attention,
-            dense,
+            feed_forward,
             appending: Appending::of(&attention),
             qkv: self.qkv(
                 hidden,
@@ -178,16 +193,17 @@ impl Bounds<'_> {
                 .0,
             down: self
                 .rows(
-                    kernel_format(down.format),
+                    kernel_format(down(block).format),
                     plain,
-                    down_tiles,
-                    hidden,
-                    dense.width,
+                    &tiles.down,
+                    experts * hidden,
+                    width,
                     0,
                 )?
-                .0,
+                .0
+                .of_one(experts),
             bound: longest(0) * longest(1),
-            gate_up,
+            gate_up: gate_up.of_one(experts),
         })
     }
 

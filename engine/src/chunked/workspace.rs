@@ -10,6 +10,8 @@ use warpwright_kernels::shared::state;
 use warpwright_model::Config;
 
 use super::CHUNK;
+use super::experts::buffers::{self, ExpertBuffers};
+use super::panels::Panels;
 use super::weights;
 
 /// The number of tokens that the buffers can hold: at least [`CHUNK`], and a multiple of every tile
@@ -19,14 +21,6 @@ pub(crate) const CAPACITY: u32 = 2304;
 /// this many rows after it.
 pub(super) const LAST_CAPACITY: u32 = 64;
 const _: () = assert!(CHUNK - 1 + LAST_CAPACITY <= CAPACITY);
-
-/// The input activations of a matmul: see `warpwright_kernels::matmul::activations`.
-pub(crate) struct Panels {
-    /// The values, `[n / 64, capacity, 64]`.
-    pub(crate) values: Buffer<f16>,
-    /// The power-of-two scale of each token, `[capacity]`.
-    pub(crate) scale: Buffer<f32>,
-}
 
 /// The scratch memory of matmuls with split columns, which use it one after another: see
 /// `warpwright_kernels::matmul::plan::SCRATCH`.
@@ -66,6 +60,8 @@ pub(crate) struct ChunkWorkspace {
     pub(super) inner: Panels,
     /// The output of a projection, `[capacity, hidden]`, in models that norm it before it is added.
     pub(super) projected: Option<Buffer<f32>>,
+    /// The buffers of mixtures of experts, in models that have them.
+    pub(super) experts: Option<ExpertBuffers>,
     pub(crate) scratch: SplitScratch,
     pub(super) nothing: EmptyBuffers,
 }
@@ -108,22 +104,6 @@ impl EmptyBuffers {
     }
 }
 
-impl Panels {
-    /// Allocates zeroed activations. Rows after the chunk are multiplied and discarded, so they
-    /// must be valid numbers.
-    pub(crate) fn new(
-        context: &Context,
-        name: &str,
-        capacity: u32,
-        n: u32,
-    ) -> Result<Panels, Error> {
-        Ok(Panels {
-            values: Buffer::zeroed(context, (capacity * n) as usize)?.labelled(name),
-            scale: Buffer::zeroed(context, capacity as usize)?.labelled(&format!("{name}.scale")),
-        })
-    }
-}
-
 impl ChunkWorkspace {
     pub(crate) fn new(
         context: &Context,
@@ -162,6 +142,7 @@ impl ChunkWorkspace {
             heads: Panels::new(context, "chunk.heads", CAPACITY, c.q_len())?,
             inner: Panels::new(context, "chunk.inner", CAPACITY, c.feed_forward())?,
             projected,
+            experts: ExpertBuffers::new(context, c)?,
             scratch: SplitScratch {
                 partials: Buffer::zeroed(context, SCRATCH[0])?.labelled("chunk.partials"),
                 tickets: Buffer::zeroed(context, SCRATCH[1])?.labelled("chunk.tickets"),
@@ -193,5 +174,6 @@ pub(crate) fn bytes(c: &Config) -> u64 {
     let floats = c.hidden + after + weights::raw_len(c) + c.angles_len() + 12;
     let halves = 2 * c.hidden + 2 * c.q_len() + c.feed_forward();
     let scratch = 4 * SCRATCH.iter().sum::<usize>() as u64;
-    u64::from(CAPACITY) * (4 * u64::from(floats) + 2 * u64::from(halves)) + scratch
+    let rows = u64::from(CAPACITY) * (4 * u64::from(floats) + 2 * u64::from(halves));
+    rows + scratch + buffers::bytes(c)
 }

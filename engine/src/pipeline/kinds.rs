@@ -31,6 +31,22 @@ pub(crate) enum PipelineFeedForward {
 }
 
 impl PipelineFeedForward {
+    /// Returns the number of rows of a gate matrix: of the dense network, or of one expert.
+    pub(crate) fn width(&self) -> u32 {
+        match self {
+            PipelineFeedForward::Dense(dense) => dense.width,
+            PipelineFeedForward::Experts(experts) => experts.width,
+        }
+    }
+
+    /// Returns the activation function of the gates.
+    pub(crate) fn activation(&self) -> GateActivation {
+        match self {
+            PipelineFeedForward::Dense(dense) => dense.activation,
+            PipelineFeedForward::Experts(experts) => experts.activation,
+        }
+    }
+
     /// Returns the number of inputs of the down projection: of all chosen experts together.
     pub(crate) fn inner_len(&self) -> u32 {
         match self {

@@ -225,6 +225,8 @@ impl ResolvedPipeline {
 
     /// Returns the steps of sequences over a paged cache, for these numbers of rows. Each row is the
     /// token of another sequence. The caller assigns the tokens and chooses the next ones.
+    ///
+    /// Models with experts have only the step of one row.
     pub(crate) fn paged(
         outline: &Outline,
         device: &Device,
@@ -234,8 +236,10 @@ impl ResolvedPipeline {
             let ResolvedPipeline {
                 single, batched, ..
             } = ResolvedPipeline::for_model(outline, device, Tuning::default(), rows)?;
-            for layer in &single.layers {
-                layer.described.dense()?;
+            if rows > 1 {
+                for layer in &single.layers {
+                    layer.described.dense()?;
+                }
             }
             Ok(ResolvedStep {
                 cache: CacheLayout::Paged,

@@ -1,8 +1,8 @@
 //! The bytes of a model on a device. [`warpwright_model::info`] has the facts that do not depend on
 //! the buffers.
 
-use warpwright_model::Outline;
-use warpwright_model::info::share_of_token;
+use warpwright_model::info::{share_of_token, share_of_tokens};
+use warpwright_model::{Layer, Outline, Weight};
 
 use crate::weights::lora_tiles;
 use crate::weights::packed::packed;
@@ -28,23 +28,32 @@ pub fn adapter_bytes(model: &Outline) -> u64 {
 /// which it reads one row, unless the embedding is also the LM head. Of a mixture of experts, it
 /// reads the chosen ones.
 pub fn token_bytes(model: &Outline) -> u64 {
+    read_bytes(model, 1, share_of_token)
+}
+
+/// Returns the bytes of weights that `tokens` tokens read together, each row of the embedding by one
+/// of them. Of a mixture of experts, they are the mean if each token chooses its experts at random.
+pub fn step_bytes(model: &Outline, tokens: u32) -> u64 {
+    read_bytes(model, tokens, |layer, weight, bytes| {
+        share_of_tokens(layer, weight, bytes, tokens)
+    })
+}
+
+/// Returns the bytes of weights that tokens read, of which `share` is the read part of a matrix.
+fn read_bytes(model: &Outline, tokens: u32, share: impl Fn(&Layer, &Weight, u64) -> u64) -> u64 {
     let embed = packed(model)
         .embed
         .map_or(0, |stored| stored.bytes() as u64);
-    weight_bytes(model) - embed - unread_expert_bytes(model)
-        + model.weights.embed.range.len() as u64 / u64::from(model.config.vocab)
-}
-
-/// Returns the bytes of the experts that one token does not read.
-fn unread_expert_bytes(model: &Outline) -> u64 {
     let layers = model.config.layers.iter().zip(&model.weights.blocks);
     let unread = layers.flat_map(|(layer, block)| {
-        block.expert_matrices().map(|weight| {
+        let share = &share;
+        block.expert_matrices().map(move |weight| {
             let bytes = weight.range.len() as u64;
-            bytes - share_of_token(layer, weight, bytes)
+            bytes - share(layer, weight, bytes)
         })
     });
-    unread.sum()
+    let row = model.weights.embed.range.len() as u64 / u64::from(model.config.vocab);
+    weight_bytes(model) - embed - unread.sum::<u64>() + u64::from(tokens) * row
 }
 
 #[cfg(test)]

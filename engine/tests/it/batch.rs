@@ -139,15 +139,19 @@ fn any_pieces_agree_with_float64() {
 /// What a sequence gets does not depend on its neighbours, nor on where its pages are.
 #[test]
 fn neighbours_change_no_bit() {
-    let model = small("neighbours");
     let options = BatchOptions {
         bucket: Some(16),
         ..BatchOptions::new(5, 192)
     };
+    compare_neighbours(&small("neighbours"), options);
+}
+
+/// Compares sequences alone and among each other.
+pub(crate) fn compare_neighbours(model: &Model, options: BatchOptions) {
     let prompts: Vec<Vec<u32>> = [3, 70, 1, 20].iter().map(|&n| tokens(n, n)).collect();
     let mut alone = vec![];
     for prompt in &prompts {
-        let mut batch = batch(&model, options);
+        let mut batch = batch(model, options);
         let sequence = batch.join().unwrap();
         let next = batch.step(&[(sequence, prompt)]).unwrap()[0];
         let logits = batch.logits(sequence).unwrap();
@@ -158,7 +162,7 @@ fn neighbours_change_no_bit() {
         ));
     }
 
-    let mut batch = batch(&model, options);
+    let mut batch = batch(model, options);
 
     // Another order, and pages that others have had.
     let before = batch.join().unwrap();
@@ -196,13 +200,17 @@ fn neighbours_change_no_bit() {
 /// Decoding as one graph, several steps a launch, gives the tokens of single steps and those of the decoder.
 #[test]
 fn graphs_decode_what_steps_decode() {
-    let model = small("graphs");
+    compare_graphs(&small("graphs"));
+}
+
+/// Compares the tokens of graphs, of single steps and of a decoder.
+pub(crate) fn compare_graphs(model: &Model) {
     let prompt = tokens(1, 30);
     let options = BatchOptions {
         steps_per_launch: 2,
         ..BatchOptions::new(3, 128)
     };
-    let mut batch = batch(&model, options);
+    let mut batch = batch(model, options);
     let (a, b) = (batch.join().unwrap(), batch.join().unwrap());
     let first = batch.step(&[(a, &prompt), (b, &prompt)]).unwrap();
     let decoded = batch.decode(&[(a, first[0]), (b, first[1])], 5).unwrap();
@@ -218,7 +226,7 @@ fn graphs_decode_what_steps_decode() {
     }
 
     assert_eq!(stepped, decoded[0]);
-    let mut decoder = decoder(&model, 128, Launch::Graph);
+    let mut decoder = decoder(model, 128, Launch::Graph);
     let tokens = generate(&mut decoder, &prompt, 6);
     assert_eq!(tokens, [&first[..1], &decoded[0]].concat());
 }
@@ -281,7 +289,7 @@ fn a_profile_lists_the_kernels_of_a_step_and_changes_nothing() {
         info::layer_weights(&model.outline)
     );
     let bytes: u64 = layers.map(|timed| timed.node.bytes).sum();
-    assert_eq!(bytes, info::layer_bytes(&model.outline));
+    assert_eq!(bytes, info::layer_bytes(&model.outline, 2));
     assert_eq!(batch.decode(&work, 3).unwrap(), wanted);
 }
 

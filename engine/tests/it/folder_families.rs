@@ -90,20 +90,19 @@ fn error(decoder: &mut Decoder, ids: &[u32], wanted: &[f64]) -> f64 {
     distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), wanted)
 }
 
-/// The models whose experts the pipeline has kernels for. It runs them token by token, and chunks and
-/// batches refuse them.
-const TOKEN_BY_TOKEN: [&str; 3] = ["granitemoe", "mixtral", "qwen3moe-shares"];
-
 /// The models that the pipeline, chunks and batches have kernels for.
-const FAST: [&str; 9] = [
+const FAST: [&str; 12] = [
     "gemma3",
     "gemma3-types",
     "glm4",
     "glm4-unbiased",
     "granite",
     "granite4-dense",
+    "granitemoe",
     "mistral",
     "mistral-full",
+    "mixtral",
+    "qwen3moe-shares",
     "smollm3",
 ];
 
@@ -127,7 +126,7 @@ fn folders_agree_in_both_passes() {
         let mut decoder =
             Decoder::new(&emulator(), &opened, options(Prefer::Fast), |_| ()).unwrap();
         let path = decoder.path().to_string();
-        let fast = FAST.contains(&model.name) || TOKEN_BY_TOKEN.contains(&model.name);
+        let fast = FAST.contains(&model.name);
         assert_eq!(!path.starts_with("simple"), fast, "{}: {path}", model.name);
         // Without the pipeline it is the pass above.
         if !fast {

@@ -11,6 +11,7 @@ mod batch_items;
 mod batch_lone;
 mod batch_rounding;
 mod changes;
+mod chunk_experts;
 mod decode;
 mod experts;
 mod folder_families;

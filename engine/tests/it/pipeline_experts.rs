@@ -7,34 +7,34 @@ use warpwright_model::Model;
 use crate::decode::{bits, check_logits, distance, emulator, generate, logits, numbers};
 use crate::oracle::{self, Keep};
 use crate::synth::{BF16, F16, Make, Q2_K, Q4_K, Q5_K, Q6_K, Q8_0};
-use crate::write::{File, Val, f32s};
+use crate::write::{Entry, File, Val, f32s};
 
 /// A model of two layers with random weights.
 #[derive(Clone, Copy)]
-struct Mixture {
-    arch: &'static str,
+pub(crate) struct Mixture {
+    pub(crate) arch: &'static str,
     /// ggml's type numbers, given to the matrices in turn.
-    formats: &'static [u32],
-    count: u32,
-    chosen: u32,
-    width: u32,
+    pub(crate) formats: &'static [u32],
+    pub(crate) count: u32,
+    pub(crate) chosen: u32,
+    pub(crate) width: u32,
     /// The factor of the weights, if the file has one.
-    scale: Option<f32>,
+    pub(crate) scale: Option<f32>,
     /// Whether the first layer is dense.
-    dense_first: bool,
+    pub(crate) dense_first: bool,
 }
 
-const HIDDEN: u32 = 256;
+pub(crate) const HIDDEN: u32 = 256;
 const HEADS: u32 = 4;
 const KV_HEADS: u32 = 2;
 const HEAD_DIM: u32 = 64;
-const VOCAB: u32 = 304;
+pub(crate) const VOCAB: u32 = 304;
 /// Formats of gate, up and down of the experts of `Q4_K_M` files, with those of the other matrices
 /// in the order of the file: embedding, q, k, v, o, gate, up, down.
 const MEDIUM: &[u32] = &[Q4_K, Q4_K, Q4_K, Q6_K, Q4_K, Q4_K, Q4_K, Q6_K];
 const IDS: [u32; 6] = [3, 300, 0, 17, 17, 255];
 
-const QWEN3: Mixture = Mixture {
+pub(crate) const QWEN3: Mixture = Mixture {
     arch: "qwen3moe",
     formats: MEDIUM,
     count: 40,
@@ -109,7 +109,7 @@ const MIXTURES: [(&str, Mixture); 7] = [
 ];
 
 impl Mixture {
-    fn file(&self) -> File {
+    pub(crate) fn file(&self) -> File {
         let key = |name: &str| format!("{}.{name}", self.arch);
         let mut file = File::default()
             .pair("general.architecture", Val::Str(self.arch.into()))
@@ -147,6 +147,25 @@ impl Mixture {
         }
         make.norm("output_norm.weight", HIDDEN);
         make.file
+    }
+
+    /// Returns files that differ from [`file`](Mixture::file) as an error in the choice of experts
+    /// would.
+    pub(crate) fn wrong(&self) -> [(&'static str, File); 4] {
+        let expert = |tensor| {
+            self.file().edit(tensor, |tensor: &mut Entry| {
+                let len = tensor.data.len() / self.count as usize;
+                tensor.data.rotate_left(len);
+            })
+        };
+        let key = format!("{}.expert_used_count", self.arch);
+        let chosen = |n| self.file().pair(&key, Val::U32(n));
+        [
+            ("more", chosen(self.chosen + 1)),
+            ("fewer", chosen(self.chosen - 1)),
+            ("down", expert("blk.1.ffn_down_exps.weight")),
+            ("gate", expert("blk.0.ffn_gate_exps.weight")),
+        ]
     }
 
     fn layer(&self, make: &mut Make, layer: u32) {
@@ -202,27 +221,9 @@ fn logits_of_mixtures_are_the_oracles() {
 /// place of another, and the weights of a wrong slot.
 #[test]
 fn the_bound_finds_wrong_experts() {
-    let file = QWEN3.file();
-    let model = open("right", &file);
-    let wanted = oracle::logits(&model, &IDS, Keep::Half).concat();
-    let expert = |tensor: &'static str| {
-        move |file: File| {
-            file.edit(tensor, |tensor| {
-                let len = tensor.data.len() / QWEN3.count as usize;
-                tensor.data.rotate_left(len);
-            })
-        }
-    };
-    let chosen = |n: u32| move |file: File| file.pair("qwen3moe.expert_used_count", Val::U32(n));
-    type Change = Box<dyn Fn(File) -> File>;
-    let changes: [(&str, Change); 4] = [
-        ("more", Box::new(chosen(QWEN3.chosen + 1))),
-        ("fewer", Box::new(chosen(QWEN3.chosen - 1))),
-        ("down", Box::new(expert("blk.1.ffn_down_exps.weight"))),
-        ("gate", Box::new(expert("blk.0.ffn_gate_exps.weight"))),
-    ];
-    for (name, change) in changes {
-        let changed = open(name, &change(file.clone()));
+    let wanted = oracle::logits(&open("right", &QWEN3.file()), &IDS, Keep::Half).concat();
+    for (name, file) in QWEN3.wrong() {
+        let changed = open(name, &file);
         let found = numbers(&logits(
             &mut decoder(&changed, Options::new(16, Launch::Graph)),
             &IDS,
@@ -270,8 +271,9 @@ fn mixtures_have_the_same_logits_with_every_tuning() {
     }
 }
 
+/// Too few tokens for a chunk.
 #[test]
-fn prompts_of_mixtures_are_prefilled_token_by_token() {
+fn short_prompts_of_mixtures_are_prefilled_token_by_token() {
     let model = open("prompts", &QWEN3.file());
     let options = Options {
         prefill_batch: 8,

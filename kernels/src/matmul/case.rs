@@ -14,13 +14,14 @@ use crate::shared::state::{LEN, StepState};
 use ptx_gen::*;
 
 /// A shape to run.
-struct Shape {
-    row_blocks: u32,
-    tiles: u32,
-    /// The number of tokens and the capacity, in units of the kernel's tokens.
-    tokens: u32,
-    room: u32,
-    blocks: u32,
+pub(super) struct Shape {
+    pub(super) row_blocks: u32,
+    pub(super) tiles: u32,
+    /// The number of tokens.
+    pub(super) tokens: u32,
+    /// The capacity, in units of the kernel's tokens.
+    pub(super) room: u32,
+    pub(super) blocks: u32,
 }
 
 impl Variant for Matmul {
@@ -130,11 +131,7 @@ impl MatmulPair {
                 0.5,
                 random,
             )),
-            CpuArg::F32(
-                (0..rows)
-                    .map(|_| f32::from(1u16 << random.below(7)))
-                    .collect(),
-            ),
+            CpuArg::F32(powers_of_two(rows, random)),
             CpuArg::F16(x),
             CpuArg::scalar(rows),
             CpuArg::F32(vec![0.0; partials]),
@@ -201,18 +198,30 @@ fn more_than(job: u32, epilogue: Epilogue, per: u32) -> u32 {
 }
 
 /// The properties of a matmul that its cases depend on.
-struct MatmulShape {
-    format: Format,
-    epilogue: Epilogue,
-    rows: RowOrder,
+pub(super) struct MatmulShape {
+    pub(super) format: Format,
+    pub(super) epilogue: Epilogue,
+    pub(super) rows: RowOrder,
     /// The number of tokens of a job.
-    tokens: u32,
+    pub(super) tokens: u32,
+}
+
+/// Returns random powers of two, as the units of `rows` rows.
+pub(super) fn powers_of_two(rows: u32, random: &mut Random) -> Vec<f32> {
+    (0..rows)
+        .map(|_| f32::from(1u16 << random.below(7)))
+        .collect()
 }
 
 impl MatmulShape {
     /// Creates a case. `scratch` returns the number of partial sums and tickets for rows and
     /// tokens.
-    fn case(&self, seed: u64, shape: &Shape, scratch: impl Fn(u32, u32) -> [usize; 2]) -> Case {
+    pub(super) fn case(
+        &self,
+        seed: u64,
+        shape: &Shape,
+        scratch: impl Fn(u32, u32) -> [usize; 2],
+    ) -> Case {
         let mut random = Random(seed);
         let columns = tile::of(self.format).columns.max(SET);
         let gated = matches!(self.epilogue, Epilogue::Gated(..));
@@ -250,11 +259,7 @@ impl MatmulShape {
         };
         let mut args = vec![
             CpuArg::U8(w),
-            CpuArg::F32(
-                (0..rows)
-                    .map(|_| f32::from(1u16 << random.below(7)))
-                    .collect(),
-            ),
+            CpuArg::F32(powers_of_two(rows, &mut random)),
             CpuArg::F16(x.clone()),
             CpuArg::F32(x_scale),
             CpuArg::F32(squares),

@@ -10,6 +10,7 @@ use crate::format::tile::{self, ROWS, RowOrder};
 use crate::shared::Contract;
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
+use std::ops::Range;
 
 impl Epilogue {
     /// Returns the part of a kernel's name.
@@ -277,15 +278,39 @@ impl<'k> LaneSums<'_, 'k> {
 pub(super) fn reference(
     format: Format,
     epilogue: Epilogue,
-    rows_in: RowOrder,
+    rows: RowOrder,
     a: &mut MatmulArgs<Cpu<'_>>,
 ) {
-    let n = a.n as usize;
-    let capacity = a.capacity as usize;
-    let rows = a.rows as usize;
-    let order = ColumnOrder::of(format).expect("a format with a tile");
-    let weights = tile::dequantize(format, a.w, n);
-    for token in 0..a.tokens_given as usize {
+    let definition = Reference {
+        format,
+        epilogue,
+        rows,
+    };
+    let tokens = 0..a.tokens_given as usize;
+    let w = a.w;
+    definition.rows(a, w, tokens);
+}
+
+/// The properties of a matmul that its results depend on.
+pub(super) struct Reference {
+    pub(super) format: Format,
+    pub(super) epilogue: Epilogue,
+    pub(super) rows: RowOrder,
+}
+
+impl Reference {
+    /// Computes the results of some tokens, with the matrix `w`.
+    pub(super) fn rows(&self, a: &mut MatmulArgs<Cpu<'_>>, w: &[u8], tokens: Range<usize>) {
+        let weights = tile::dequantize(self.format, w, a.n as usize);
+        tokens.for_each(|token| self.token(a, &weights, token));
+    }
+
+    /// Computes the results of a token.
+    fn token(&self, a: &mut MatmulArgs<Cpu<'_>>, weights: &[f32], token: usize) {
+        let n = a.n as usize;
+        let capacity = a.capacity as usize;
+        let rows = a.rows as usize;
+        let order = ColumnOrder::of(self.format).expect("a format with a tile");
         let slot = |k: usize| activations::index(capacity, token, order.slot(k as u32) as usize);
         let x: Vec<f64> = (0..n)
             .map(|k| f64::from(a.x[slot(k)].to_f32()) * f64::from(a.x_scale[token]))
@@ -297,7 +322,7 @@ pub(super) fn reference(
                 .sum::<f64>()
         };
         let sums: Vec<f64> = weights.chunks(n).map(dot).collect();
-        match epilogue {
+        match self.epilogue {
             Epilogue::Gated(activation, order) => {
                 let unit = activations::unit_of(a.squares[token] * a.bound);
                 a.gated_scale[token] = 1.0 / unit;
@@ -312,9 +337,9 @@ pub(super) fn reference(
             Epilogue::Append(append) => append::reference(append, a, token, &sums),
             Epilogue::Store | Epilogue::Add => {
                 for (i, sum) in sums.iter().enumerate() {
-                    let row = rows_in.source(i as u32 / ROWS, i as u32 % ROWS) + a.y_first;
+                    let row = self.rows.source(i as u32 / ROWS, i as u32 % ROWS) + a.y_first;
                     let y = &mut a.y[token * a.y_rows as usize + row as usize];
-                    let old = if epilogue == Epilogue::Add {
+                    let old = if self.epilogue == Epilogue::Add {
                         f64::from(*y)
                     } else {
                         0.0

@@ -12,6 +12,8 @@ mod definition;
 mod dense;
 mod dequantize;
 mod epilogue;
+mod expert_table;
+pub mod experts;
 mod lane_sums;
 mod load_tile;
 mod norm;

@@ -115,6 +115,7 @@ pub(crate) fn matmuls() -> Variants {
     ]);
     list.append(pairs_of_matrices());
     list.append(matmul_sync());
+    list.append(super::experts::variants::all());
     list
 }
 

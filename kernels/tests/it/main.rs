@@ -17,3 +17,4 @@ mod prompt;
 mod rows;
 mod sampling;
 mod shapes;
+mod token_experts;

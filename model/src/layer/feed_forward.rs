@@ -49,6 +49,15 @@ pub struct Experts {
     pub biases: bool,
 }
 
+impl Experts {
+    /// Returns the mean share of the experts that `tokens` tokens read together, if each of them
+    /// chooses its experts at random.
+    pub fn share_read(&self, tokens: u32) -> f64 {
+        let unread = 1.0 - f64::from(self.chosen) / f64::from(self.count);
+        1.0 - unread.powi(tokens.try_into().unwrap_or(i32::MAX))
+    }
+}
+
 /// The weights of the chosen experts, before [`weight_scale`](field@Experts::weight_scale).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpertWeighting {

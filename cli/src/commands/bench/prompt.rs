@@ -143,7 +143,8 @@ fn measure(args: &Args, chosen: &ChosenModel<'_>) -> Result<PromptReport, Failur
 /// Returns the least number of bytes that must be read if `at_once` tokens are prefilled together.
 fn bytes(outline: &Outline, at_once: u32, tokens: u32) -> u64 {
     let passes = 1..=tokens.div_ceil(at_once);
-    let read = |pass| layer_bytes(outline) + kv_bytes_read(outline, tokens.min(pass * at_once));
+    let read =
+        |pass| layer_bytes(outline, at_once) + kv_bytes_read(outline, tokens.min(pass * at_once));
     passes.map(read).sum()
 }
 

@@ -20,7 +20,8 @@ impl Batch {
     /// that is loaded already is counted and not copied again.
     ///
     /// # Errors
-    /// - [`Error::AdapterLayers`] or [`Error::AdapterShape`] if the adapter does not fit the model.
+    /// - [`Error::AdapterLayers`], [`Error::AdapterShape`] or [`Error::AdapterExperts`] if the adapter
+    ///   does not fit the model.
     /// - [`Error::AdapterMemory`] if the device has too little free memory. The old adapters are
     ///   freed only after the new ones are copied.
     /// - [`Error::Driver`] if a driver call fails.

@@ -146,7 +146,7 @@ impl<'a> LoraPass<'a> {
             gated: gated.gated,
             gated_scale: gated.gated_scale,
             bound: layer.bound,
-            width: layer.dense.width,
+            width: layer.feed_forward.width(),
             adapters: self.pool.adapters,
             tokens: rows.tokens,
             capacity: CAPACITY,

@@ -13,6 +13,7 @@ use warpwright_model::adapter::LoraFactors;
 
 use crate::chunked::kernels::order;
 use crate::chunked::weights::LayerRows;
+use crate::pipeline::kinds::PipelineFeedForward;
 
 /// A matrix of a layer: a matmul, which joins one or more projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,19 @@ pub(super) enum LoraMatrix {
     O,
     GateUp,
     Down,
+}
+
+impl LoraMatrix {
+    /// Returns the projections that the matmul joins, as indices of
+    /// [`PROJECTIONS`](warpwright_model::adapter::names::PROJECTIONS).
+    pub(super) fn projections(self) -> Range<usize> {
+        match self {
+            LoraMatrix::Qkv => 0..3,
+            LoraMatrix::O => 3..4,
+            LoraMatrix::GateUp => 4..6,
+            LoraMatrix::Down => 6..7,
+        }
+    }
 }
 
 /// The adapters of a matrix on the device.
@@ -55,40 +69,52 @@ pub(super) struct LoraMatrixShape {
 }
 
 impl LoraMatrixShape {
-    pub(super) fn new(matrix: LoraMatrix, hidden: u32, layer: &LayerRows) -> LoraMatrixShape {
+    /// Returns the shape of a matrix of a layer, or `None` for the matrices of experts, which have no
+    /// adapters.
+    pub(super) fn new(
+        matrix: LoraMatrix,
+        hidden: u32,
+        layer: &LayerRows,
+    ) -> Option<LoraMatrixShape> {
         let attention = &layer.attention;
-        let width = layer.dense.width;
+        let width = match (matrix, &layer.feed_forward) {
+            (LoraMatrix::GateUp | LoraMatrix::Down, PipelineFeedForward::Experts(_)) => {
+                return None;
+            }
+            (_, feed_forward) => feed_forward.width(),
+        };
         let [q, kv] = [attention.q_len(), attention.kv_len()];
-        match matrix {
+        let projections = matrix.projections();
+        Some(match matrix {
             LoraMatrix::Qkv => LoraMatrixShape {
                 parts: LoraParts::Three,
-                projections: 0..3,
+                projections,
                 part_rows: vec![q, kv, kv],
                 order: order(&layer.qkv[0]),
                 n: hidden,
             },
             LoraMatrix::O => LoraMatrixShape {
                 parts: LoraParts::One,
-                projections: 3..4,
+                projections,
                 part_rows: vec![hidden],
                 order: order(&layer.o),
                 n: q,
             },
             LoraMatrix::GateUp => LoraMatrixShape {
                 parts: LoraParts::Halves,
-                projections: 4..6,
+                projections,
                 part_rows: vec![width, width],
                 order: order(&layer.gate_up),
                 n: hidden,
             },
             LoraMatrix::Down => LoraMatrixShape {
                 parts: LoraParts::One,
-                projections: 6..7,
+                projections,
                 part_rows: vec![hidden],
                 order: order(&layer.down),
                 n: width,
             },
-        }
+        })
     }
 
     /// Returns the number of rows and columns of each projection.

@@ -77,7 +77,17 @@ pub(crate) fn check(layers: &[LayerRows], hidden: u32, adapter: &Adapter) -> Res
 
     for (index, (rows, factors)) in layers.iter().zip(&adapter.layers).enumerate() {
         for matrix in MATRICES {
-            let shape = LoraMatrixShape::new(matrix, hidden, rows);
+            let Some(shape) = LoraMatrixShape::new(matrix, hidden, rows) else {
+                let mut projections = matrix.projections();
+                let changed = projections.find(|&projection| factors[projection].is_some());
+                if let Some(projection) = changed {
+                    return Err(Error::AdapterExperts {
+                        layer: index,
+                        projection,
+                    });
+                }
+                continue;
+            };
             for (projection, [rows, n]) in shape.sizes() {
                 let Some(factors) = &factors[projection] else {
                     continue;
@@ -104,7 +114,9 @@ pub(crate) fn bytes(layers: &[LayerRows], hidden: u32, adapters: &[&Adapter]) ->
     let mut width = 0;
     for (index, rows) in layers.iter().enumerate() {
         for matrix in MATRICES {
-            let shape = LoraMatrixShape::new(matrix, hidden, rows);
+            let Some(shape) = LoraMatrixShape::new(matrix, hidden, rows) else {
+                continue;
+            };
             let Some(rank) = shape.rank(index, adapters) else {
                 continue;
             };
@@ -112,7 +124,7 @@ pub(crate) fn bytes(layers: &[LayerRows], hidden: u32, adapters: &[&Adapter]) ->
             // At most three projections share a matmul.
             ranks = ranks.max(3 * rank);
             if matrix == LoraMatrix::GateUp {
-                width = width.max(2 * rows.dense.width);
+                width = width.max(2 * rows.feed_forward.width());
             }
         }
     }
@@ -129,10 +141,11 @@ impl LoraPool {
         adapters: &[&Adapter],
     ) -> Result<LoraPool, Error> {
         let layers = rows.iter().enumerate().map(|(index, rows)| {
-            let [qkv, o, gate_up, down] = MATRICES.map(|matrix| {
-                let shape = LoraMatrixShape::new(matrix, hidden, rows);
-                load_matrix(context, &shape, adapters, matrix, index)
-            });
+            let [qkv, o, gate_up, down] =
+                MATRICES.map(|matrix| match LoraMatrixShape::new(matrix, hidden, rows) {
+                    Some(shape) => load_matrix(context, &shape, adapters, matrix, index),
+                    None => Ok(None),
+                });
             let gate_up = gate_up?.map(|lora| GateUpLora {
                 lora,
                 tiles: in_tile_order(&rows.gate_up),
@@ -260,7 +273,7 @@ pub(super) fn append_kernel(rows: &LayerRows) -> Option<BatchLoraAppend> {
 /// Returns the kernel that gates the sums of gate and up of a layer.
 pub(super) fn gate_kernel(rows: &LayerRows) -> GateTokens {
     GateTokens {
-        activation: kernel_activation(rows.dense.activation),
+        activation: kernel_activation(rows.feed_forward.activation()),
         order: order(&rows.down),
     }
 }

@@ -6,6 +6,7 @@ use crate::format::lanes::codes::Codes;
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::PANEL;
 use crate::matmul::definition::MatmulArgs;
+use crate::matmul::expert_table::ExpertTable;
 use crate::matmul::lane_sums::LaneSums;
 use ptx_gen::*;
 
@@ -13,7 +14,7 @@ use ptx_gen::*;
 const UNIT: u32 = 16;
 
 /// The values that the threads of a block compute at the start.
-pub(super) struct SyncBlock<'a, 'k> {
+pub(crate) struct SyncBlock<'a, 'k> {
     k: Builder<'k>,
     def: &'a MatmulSync,
     a: &'a MatmulArgs<Dev<'k>>,
@@ -29,6 +30,8 @@ pub(super) struct SyncBlock<'a, 'k> {
 
 /// A warp's share of a job.
 struct Job<'k> {
+    /// The arguments of the matmul, with the matrix of the job.
+    a: MatmulArgs<Dev<'k>>,
     /// The warp's first row block, which may be past the end.
     row_block: U32<'k>,
     /// The first token.
@@ -48,7 +51,7 @@ struct PanelStages<'k> {
 
 impl<'a, 'k> SyncBlock<'a, 'k> {
     /// Divides the shared memory.
-    pub(super) fn new(k: Builder<'k>, def: &'a MatmulSync, a: &'a MatmulArgs<Dev<'k>>) -> Self {
+    pub(crate) fn new(k: Builder<'k>, def: &'a MatmulSync, a: &'a MatmulArgs<Dev<'k>>) -> Self {
         k.section(
             "matmul/sync/shared",
             "shared memory: weights, panels of activations",
@@ -78,31 +81,59 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
         let row_jobs = (a.rows / ROWS + (def.job_blocks() - 1)) / def.job_blocks();
         let token_jobs = (a.tokens_given + (def.tokens - 1)) / def.tokens;
         k.for_each(k.ctaid(), row_jobs * token_jobs, k.nctaid(), |i| {
-            let job = self.job(i / token_jobs, i % token_jobs);
-            let sums = self.multiply(&job);
-
-            k.section("matmul/sync/epilogue", "epilogue");
-            for (b, sums) in (0..).zip(sums) {
-                // Sums of `mma` have the layout of a warp's accumulators of `wgmma`, so the
-                // epilogues serve both.
-                let sums = Accumulators(sums.into_iter().flat_map(|sums| sums.0).collect());
-                let at = LaneSums {
-                    k,
-                    row_block: job.row_block + b,
-                    token: job.token,
-                    sums: &sums,
-                    loaded: &[],
-                    overlap: false,
-                };
-                def.epilogue.store(def.rows, a, at);
-            }
+            self.compute(&self.job(*a, i / token_jobs, i % token_jobs));
         });
     }
 
-    /// Returns the warp's share of a job.
-    fn job(&self, rows: U32<'k>, tokens: U32<'k>) -> Job<'k> {
+    /// Emits the loop over the jobs of rows that are sorted by expert. All rows of the same tokens
+    /// follow each other, so that their activations come from the L2 cache.
+    pub(crate) fn run_experts(&self, table: &ExpertTable<'k>) {
         let k = self.k;
         let a = self.a;
+        let def = self.def;
+        let row_jobs = (a.rows / ROWS + (def.job_blocks() - 1)) / def.job_blocks();
+
+        // This kernel never overlaps, so a plain load suffices, and it is uniform in the block.
+        let groups = table.used.ld().min(a.capacity) / def.tokens;
+        k.for_each(k.ctaid(), row_jobs * groups, k.nctaid(), |i| {
+            let group = i / row_jobs;
+            let expert = table.expert(group);
+            let first = expert * (a.rows / ROWS);
+            let matrix = MatmulArgs {
+                w: a.w.row(first * self.row_tiles, tile::of(def.format).bytes),
+                unit: a.unit.at(first * ROWS),
+                ..*a
+            };
+            self.compute(&self.job(matrix, i % row_jobs, group));
+        });
+    }
+
+    /// Computes a job and stores its results.
+    fn compute(&self, job: &Job<'k>) {
+        let k = self.k;
+        let def = self.def;
+        let sums = self.multiply(job);
+
+        k.section("matmul/sync/epilogue", "epilogue");
+        for (b, sums) in (0..).zip(sums) {
+            // Sums of `mma` have the layout of a warp's accumulators of `wgmma`, so the epilogues
+            // serve both.
+            let sums = Accumulators(sums.into_iter().flat_map(|sums| sums.0).collect());
+            let at = LaneSums {
+                k,
+                row_block: job.row_block + b,
+                token: job.token,
+                sums: &sums,
+                loaded: &[],
+                overlap: false,
+            };
+            def.epilogue.store(def.rows, &job.a, at);
+        }
+    }
+
+    /// Returns the warp's share of a job of the matrix that `a` has.
+    fn job(&self, a: MatmulArgs<Dev<'k>>, rows: U32<'k>, tokens: U32<'k>) -> Job<'k> {
+        let k = self.k;
         let def = self.def;
         let row_block = rows * def.job_blocks() + k.warp() * def.row_blocks;
         let last = a.rows / ROWS - 1;
@@ -110,6 +141,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
             .map(|b| (row_block + b).min(last))
             .collect();
         Job {
+            a,
             row_block,
             token: tokens * def.tokens,
             blocks,
@@ -117,8 +149,8 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
     }
 
     /// Creates the dequantizer with the powers of two of the lane's rows.
-    fn dequantizer(&self, block: U32<'k>) -> Dequantizer<'k> {
-        let row = self.a.unit.at(block * ROWS + (self.k.lane() >> 2));
+    fn dequantizer(&self, job: &Job<'k>, block: U32<'k>) -> Dequantizer<'k> {
+        let row = job.a.unit.at(block * ROWS + (self.k.lane() >> 2));
         Dequantizer::new(self.k, self.def.format, [0, 8].map(|r| row.at(r).ld()))
     }
 
@@ -156,7 +188,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
             let rows: Vec<_> = job
                 .blocks
                 .iter()
-                .map(|&block| self.dequantizer(block))
+                .map(|&block| self.dequantizer(job, block))
                 .collect();
             for panel in 0..def.tile_panels() {
                 self.advance(job, column, panel, &stage);
@@ -228,7 +260,7 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
     fn copy_tiles(&self, job: &Job<'k>, column: U32<'k>) {
         let bytes = tile::of(self.def.format).bytes;
         for (&block, to) in job.blocks.iter().zip(self.tiles(column)) {
-            let from = self.a.w.row(block.mad(self.row_tiles, column), bytes);
+            let from = job.a.w.row(block.mad(self.row_tiles, column), bytes);
             self.copy(self.k.lane(), 32, bytes / UNIT, from, to);
         }
     }

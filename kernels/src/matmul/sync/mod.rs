@@ -13,7 +13,7 @@
 //! are therefore bit-identical to `Matmul` where that does not split the columns. This kernel never
 //! splits them.
 
-mod block;
+pub(super) mod block;
 pub(super) mod definition;
 
 use super::definition::{Epilogue, MatmulArgs};
@@ -23,6 +23,25 @@ use block::SyncBlock;
 pub use definition::MatmulSync;
 use definition::{PAIR, WARPS, WEIGHT_STAGES};
 use ptx_gen::*;
+
+impl MatmulSync {
+    /// Checks all arguments.
+    pub(crate) fn check_all(&self, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
+        self.multiple("the kernel's tokens", self.tokens, PAIR)?;
+        self.range("the kernel's row_blocks", self.row_blocks, 1, 2)?;
+        self.range("the kernel's tokens", self.tokens, PAIR, self.most_tokens())?;
+        self.require(self.fits(), || {
+            format!("{} tokens do not fit in shared memory", self.tokens)
+        })?;
+        a.check(self, self.format, self.rows, self.tokens, self.epilogue)
+    }
+
+    /// Returns the bytes of dynamic shared memory of a block.
+    pub(crate) fn shared(&self) -> u32 {
+        let panels = self.stages().unwrap_or(0) * self.panel_bytes();
+        WEIGHT_STAGES * self.weight_bytes() + panels
+    }
+}
 
 impl KernelDef for MatmulSync {
     type Args<S: Side> = MatmulArgs<S>;
@@ -58,17 +77,10 @@ impl KernelDef for MatmulSync {
     }
 
     fn grid(&self, a: &MatmulArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("the kernel's tokens", self.tokens, PAIR)?;
-        self.range("the kernel's row_blocks", self.row_blocks, 1, 2)?;
-        self.range("the kernel's tokens", self.tokens, PAIR, self.most_tokens())?;
-        self.require(self.fits(), || {
-            format!("{} tokens do not fit in shared memory", self.tokens)
-        })?;
-        a.check(self, self.format, self.rows, self.tokens, self.epilogue)?;
+        self.check_all(a)?;
         let blocks = a.blocks.min(self.jobs(a.rows, a.tokens_given));
-        let panels = self.stages().unwrap_or(0) * self.panel_bytes();
         Ok(Grid {
-            shared: WEIGHT_STAGES * self.weight_bytes() + panels,
+            shared: self.shared(),
             ..Grid::line(blocks)
         })
     }

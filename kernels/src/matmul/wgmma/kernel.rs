@@ -13,13 +13,14 @@
 
 use super::ring::{Cursor, Ring};
 use super::sm_share::SmShare;
-use super::split::{JobSlice, Jobs};
+use super::split::{JobSlice, Jobs, UsedExperts};
 use super::stages::{BARRIERS, Stages};
 use crate::format::Format;
 use crate::format::dequantize::{Dequantizer, SET};
 use crate::format::tile::{self, ROWS, RowOrder};
 use crate::matmul::activations::{PANEL, TOKENS};
 use crate::matmul::definition::{Epilogue, MAX_SPLIT, Matmul, MatmulArgs};
+use crate::matmul::expert_table::ExpertTable;
 use crate::matmul::lane_sums::LaneSums;
 use crate::shared::Contract;
 use ptx_gen::*;
@@ -27,6 +28,9 @@ use ptx_gen::*;
 /// The maximum number of tokens of a job for which registers can hold the operands of the epilogue
 /// during the multiplication.
 const MOST_LOADED: u32 = 128;
+
+/// The place of the number of rows in use, between the barriers and the stages.
+const USED: u32 = BARRIERS - 16;
 
 impl MatmulArgs<Shape> {
     /// Checks the arguments that every matmul kernel has, given the format of its weights, the
@@ -76,6 +80,11 @@ impl Matmul {
         let [partials, tickets] = self.scratch(a.rows, a.tokens_given);
         self.room("partials", a.partials, partials)?;
         self.room("tickets", a.tickets, tickets)
+    }
+
+    /// Returns the bytes of dynamic shared memory of a block.
+    pub(crate) fn shared(&self) -> u32 {
+        Stages::of(self).shared()
     }
 
     /// Computes the reference.
@@ -141,7 +150,7 @@ impl KernelDef for Matmul {
         self.check_all(a)?;
         let blocks = a.blocks.min(self.items(a.rows, a.tokens_given));
         Ok(Grid {
-            shared: Stages::of(self).shared(),
+            shared: self.shared(),
             ..Grid::line(blocks)
         })
     }
@@ -161,6 +170,26 @@ impl KernelDef for Matmul {
 /// Blocks take the jobs of the second matmul starting from the last block, because the last round
 /// of the first may leave those blocks without a job.
 pub(crate) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, MatmulArgs<Dev<'k>>)]) {
+    block(k, stages, all, None);
+}
+
+/// Emits the program of a matmul of rows that are sorted by expert.
+pub(crate) fn program_of_experts<'k>(
+    k: Builder<'k>,
+    matmul: Matmul,
+    a: MatmulArgs<Dev<'k>>,
+    table: ExpertTable<'k>,
+) {
+    block(k, Stages::of(&matmul), &[(matmul, a)], Some(table));
+}
+
+/// Emits the program of a block. All of its matmuls have the same experts, if any.
+fn block<'k>(
+    k: Builder<'k>,
+    stages: Stages,
+    all: &[(Matmul, MatmulArgs<Dev<'k>>)],
+    experts: Option<ExpertTable<'k>>,
+) {
     let (matmul, _) = all[0];
 
     k.section(
@@ -181,9 +210,25 @@ pub(crate) fn program<'k>(k: Builder<'k>, stages: Stages, all: &[(Matmul, Matmul
         panels.init(matmul.row_blocks());
         k.fence_mbarriers();
     });
+    let used = rings.base.at(USED).cast::<u32>();
+    if let Some(table) = &experts {
+        k.section(
+            "matmul/wgmma/experts",
+            "an earlier kernel writes the table of experts: even the copies of weights wait for it",
+        );
+        if matmul.overlap.waits() {
+            k.grid_wait();
+        }
+        k.when(k.tid().eq(0), || used.st(table.used_rows()));
+    }
     k.barrier();
+    let experts = experts.map(|table| UsedExperts {
+        table,
+        // All threads read the value that one has loaded, so the loops over jobs are uniform.
+        rows: used.ld(),
+    });
     let blocks = (0..).zip(all).map(|(i, (matmul, a))| {
-        let jobs = Jobs::new(k, matmul, a, i > 0);
+        let jobs = Jobs::new(k, matmul, a, i > 0, experts);
         MatmulBlock {
             k,
             matmul,
@@ -320,6 +365,10 @@ impl<'k> MatmulBlock<'_, 'k> {
         let mut copy = |part: JobSlice<'k>| {
             // Row blocks past the end are read as the last one, and not stored.
             let block = (part.rows * row_blocks + k.lane()).min(last);
+            let block = match part.expert {
+                Some(expert) => expert.mad(last + 1, block),
+                None => block,
+            };
             let source = self.a.w.row(block.mad(row_tiles, part.first), tile.bytes);
             k.for_each(0, part.count, 1, |column| {
                 self.weights
@@ -340,8 +389,13 @@ impl<'k> MatmulBlock<'_, 'k> {
         let k = self.k;
         let depth = self.depth;
 
-        // Every row block reads the activations again, so they should stay in the L2 cache.
-        let policy = k.evict_last();
+        // Every row block reads the activations again, so they should stay in the L2 cache. With
+        // experts, all row blocks read the rows of a group at about the same time, and not again.
+        let policy = if self.jobs.has_experts() {
+            k.evict_first()
+        } else {
+            k.evict_last()
+        };
         let of_tile = tile::of(self.matmul.format).columns / PANEL;
         let mut copy = |part: JobSlice<'k>| {
             let first = part.first.mad(of_tile, k.lane());
@@ -382,15 +436,27 @@ impl<'k> MatmulBlock<'_, 'k> {
     ) {
         let row_block = part.rows * self.matmul.row_blocks() + self.k.warp();
         let scales = self.load_scales(part, row_block, sums);
-        self.job(part, row_block, sums, at);
+        let a = self.args(part);
+        self.job(part, self.dequantizer(&a, row_block), sums, at);
         let store = |sums: &Accumulators<'k, f32>| {
             self.k.section("matmul/wgmma/epilogue", "epilogue");
             let at = self.sums(part, row_block, sums, &scales);
-            self.matmul.epilogue.store(self.matmul.rows, self.a, at);
+            self.matmul.epilogue.store(self.matmul.rows, &a, at);
         };
         match self.matmul.split {
             1 => store(sums),
             _ => self.jobs.complete(part, row_block, sums, store),
+        }
+    }
+
+    /// Returns the arguments of a job, with the powers of two of the rows of its expert.
+    fn args(&self, part: &JobSlice<'k>) -> MatmulArgs<Dev<'k>> {
+        match part.expert {
+            Some(expert) => MatmulArgs {
+                unit: self.a.unit.at(expert * self.a.rows),
+                ..*self.a
+            },
+            None => *self.a,
         }
     }
 
@@ -435,13 +501,12 @@ impl<'k> MatmulBlock<'_, 'k> {
     fn job(
         &self,
         part: &JobSlice<'k>,
-        row_block: U32<'k>,
+        dequantizer: Dequantizer<'k>,
         sums: &mut Accumulators<'k, f32>,
         [weights, panels]: [&mut Cursor<'k>; 2],
     ) {
         let k = self.k;
         let format = self.matmul.format;
-        let dequantizer = self.dequantizer(row_block);
         let leader = k.lane().eq(0);
         let always = k.always();
 
@@ -536,10 +601,10 @@ impl<'k> MatmulBlock<'_, 'k> {
     }
 
     /// Creates the dequantizer with the powers of two of the lane's rows.
-    fn dequantizer(&self, row_block: U32<'k>) -> Dequantizer<'k> {
-        let last = self.a.rows / ROWS - 1;
+    fn dequantizer(&self, a: &MatmulArgs<Dev<'k>>, row_block: U32<'k>) -> Dequantizer<'k> {
+        let last = a.rows / ROWS - 1;
         let row = row_block.min(last) * ROWS + (self.k.lane() >> 2);
-        let unit = [0, 8].map(|r| self.a.unit.at(row).at(r).ld());
+        let unit = [0, 8].map(|r| a.unit.at(row).at(r).ld());
         Dequantizer::new(self.k, self.matmul.format, unit)
     }
 }

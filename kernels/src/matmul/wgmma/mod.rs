@@ -1,6 +1,6 @@
 //! The matmul with `wgmma`: its blocks, its rings and its jobs.
 
-mod kernel;
+pub(super) mod kernel;
 pub(super) mod pair;
 mod ring;
 pub(super) mod sm_share;

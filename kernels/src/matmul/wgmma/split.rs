@@ -14,6 +14,7 @@ use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::{self, TOKENS};
 use crate::matmul::definition::{Matmul, MatmulArgs};
+use crate::matmul::expert_table::ExpertTable;
 use crate::shared::Contract;
 use ptx_gen::*;
 
@@ -37,13 +38,16 @@ pub(crate) struct JobSlice<'k> {
     pub(crate) first: U32<'k>,
     /// The number of its tiles.
     pub(crate) count: U32<'k>,
+    /// The expert of its tokens, if the matmul has experts.
+    pub(crate) expert: Option<U32<'k>>,
     /// Its index among the slices of all jobs.
     item: U32<'k>,
     /// The index of its job.
     job: U32<'k>,
 }
 
-/// The jobs of a launch. All tokens of the same rows follow each other.
+/// The jobs of a launch. All tokens of the same rows follow each other. With experts, all rows of
+/// the same tokens follow each other.
 pub(crate) struct Jobs<'a, 'k> {
     k: Builder<'k>,
     matmul: &'a Matmul,
@@ -57,6 +61,21 @@ pub(crate) struct Jobs<'a, 'k> {
     /// The number of tiles of a job's row.
     tiles: U32<'k>,
     tail: Option<Tail<'k>>,
+    experts: Option<ExpertJobs<'k>>,
+}
+
+/// The jobs of tokens that are sorted by expert.
+///
+/// Blocks that run at the same time process few groups of tokens with all of their rows. The
+/// activations of a group are therefore loaded from memory once, and the weights of an expert once
+/// for all of its groups. In the order of other matmuls, each row block would load all activations,
+/// which the L2 cache cannot keep.
+struct ExpertJobs<'k> {
+    table: ExpertTable<'k>,
+    /// The number of jobs of the same tokens.
+    row_jobs: U32<'k>,
+    /// The last group that the table has.
+    last: U32<'k>,
 }
 
 /// The jobs of the last rows.
@@ -67,6 +86,14 @@ struct Tail<'k> {
     token_jobs: U32<'k>,
     /// The number of all jobs of the tail.
     all: U32<'k>,
+}
+
+/// The experts of a launch, with the number of rows in use, which only the device knows.
+#[derive(Clone, Copy)]
+pub(crate) struct UsedExperts<'k> {
+    pub(crate) table: ExpertTable<'k>,
+    /// The number of rows in use. It is uniform in the block.
+    pub(crate) rows: U32<'k>,
 }
 
 impl Matmul {
@@ -113,12 +140,21 @@ impl<'a, 'k> Jobs<'a, 'k> {
         matmul: &'a Matmul,
         a: &'a MatmulArgs<Dev<'k>>,
         from_last: bool,
+        experts: Option<UsedExperts<'k>>,
     ) -> Self {
         let row_blocks = matmul.row_blocks();
         let row_jobs = (a.rows / ROWS + (row_blocks - 1)) / row_blocks;
         let token_jobs = (a.tokens_given + (matmul.tokens - 1)) / matmul.tokens;
         let tiles = a.n / tile::of(matmul.format).columns;
         let mut all = row_jobs * token_jobs;
+        let experts = experts.map(|UsedExperts { table, rows }| {
+            all = row_jobs * (rows.min(a.capacity) / matmul.tokens);
+            ExpertJobs {
+                table,
+                row_jobs,
+                last: a.capacity / matmul.tokens - 1,
+            }
+        });
         let mut tail = None;
         if matmul.tail > 0 {
             let first = all / k.nctaid() * k.nctaid() / token_jobs;
@@ -140,7 +176,13 @@ impl<'a, 'k> Jobs<'a, 'k> {
             all,
             tiles,
             tail,
+            experts,
         }
+    }
+
+    /// Returns true if the tokens are sorted by expert.
+    pub(crate) fn has_experts(&self) -> bool {
+        self.experts.is_some()
     }
 
     /// Returns the index of this block. It is computed at each use, because registers are scarce.
@@ -171,6 +213,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
             width,
             first,
             count: end - first,
+            expert: None,
             item,
             job,
         }
@@ -179,12 +222,41 @@ impl<'a, 'k> Jobs<'a, 'k> {
     /// Calls `body` for each job of full width of this block, or for each slice of one.
     pub(crate) fn each(&self, body: impl FnOnce(JobSlice<'k>)) {
         let k = self.k;
+        if let Some(experts) = &self.experts {
+            return self.each_of_experts(experts, body);
+        }
         k.for_each(
             self.block(),
             self.all * self.matmul.split,
             k.nctaid(),
             |item| body(self.part(item)),
         );
+    }
+
+    /// Calls `body` for each job of this block, with the expert of its tokens.
+    fn each_of_experts(&self, experts: &ExpertJobs<'k>, body: impl FnOnce(JobSlice<'k>)) {
+        let k = self.k;
+        let expert_of = |item: U32<'k>| {
+            let group = (item / experts.row_jobs).min(experts.last);
+            experts.table.expert(group)
+        };
+        let mut next = k.var(expert_of(self.block()));
+        k.for_each(self.block(), self.all, k.nctaid(), |item| {
+            // The expert of the next job is loaded during this one.
+            let expert = k.var(&next).get();
+            next.set(expert_of(item + k.nctaid()));
+            let width = self.matmul.tokens;
+            body(JobSlice {
+                rows: item % experts.row_jobs,
+                token: item / experts.row_jobs * width,
+                width,
+                first: k.val(0),
+                count: self.tiles,
+                expert: Some(expert),
+                item,
+                job: item,
+            });
+        });
     }
 
     /// Calls `body` for each job of the tail of this block. The tail continues where the jobs of
@@ -211,6 +283,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
                 width,
                 first,
                 count: self.tiles,
+                expert: None,
                 item,
                 job: item,
             });

@@ -1,7 +1,7 @@
 //! The emulator for the cases of kernels.
 
 use ptx_emu::{
-    ElementKind, Kernel, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run,
+    Accesses, ElementKind, Kernel, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run,
 };
 use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print};
 use warpwright_kernels::{Case, Variant, compare};
@@ -94,13 +94,32 @@ fn launch(
     schedule: &Schedule,
     trace: Trace,
 ) -> Result<Vec<CpuArg>, String> {
+    let memory = Memory::new(1 << 30);
+    let (values, _) = launch_in(&memory, kernel, code, params, args, schedule, trace)?;
+    Ok(args
+        .iter()
+        .zip(values)
+        .map(|(arg, value)| download(&memory, arg, value))
+        .collect())
+}
+
+/// Uploads the arguments and runs a kernel. Returns the kernel's values for the arguments, and the
+/// accesses of a traced launch.
+fn launch_in(
+    memory: &Memory,
+    kernel: &dyn Variant,
+    code: &Kernel,
+    params: &[Param],
+    args: &[CpuArg],
+    schedule: &Schedule,
+    trace: Trace,
+) -> Result<(Vec<u64>, Option<Accesses>), String> {
     let shapes: Vec<_> = args.iter().map(CpuArg::shape).collect();
     let geometry = kernel.geometry(&shapes).map_err(|e| e.to_string())?;
-    let memory = Memory::new(1 << 30);
     let values: Vec<u64> = params
         .iter()
         .zip(args)
-        .map(|(param, arg)| upload(&memory, param, arg))
+        .map(|(param, arg)| upload(memory, param, arg))
         .collect();
     let mut bytes = vec![0; code.params.last().map_or(0, |p| p.offset + p.size) as usize];
     for (i, (place, value)) in code.params.iter().zip(&values).enumerate() {
@@ -119,12 +138,39 @@ fn launch(
         dynamic_shared: geometry.shared,
         params: &bytes,
     };
-    run(&memory, &launch, schedule, trace).map_err(|fault| fault.to_string())?;
-    Ok(args
+    let stats = run(memory, &launch, schedule, trace).map_err(|fault| fault.to_string())?;
+    Ok((values, stats.accesses))
+}
+
+/// Runs a case after a launch that may still write every buffer except for `constant` ones. Returns
+/// an access that does not wait for that launch, if there is one.
+#[allow(dead_code, reason = "not every test runs kernels that overlap")]
+pub(crate) fn early_access(
+    kernel: &dyn Variant,
+    code: &Kernel,
+    case: &Case,
+    constant: &[&str],
+) -> Option<String> {
+    let memory = Memory::new(1 << 30);
+    let params = kernel.params();
+    let (schedule, trace) = numbered(0);
+    let args = &case.args;
+    let (values, accesses) = launch_in(&memory, kernel, code, &params, args, &schedule, trace)
+        .unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    let written: Vec<(u64, u64)> = params
         .iter()
+        .zip(args)
         .zip(values)
-        .map(|(arg, value)| download(&memory, arg, value))
-        .collect())
+        .filter(|((param, arg), _)| {
+            !matches!(arg, CpuArg::Scalar(_)) && !constant.contains(&param.name)
+        })
+        .map(|((_, arg), value)| (value, to_bytes(arg).len() as u64))
+        .filter(|&(_, bytes)| bytes > 0)
+        .collect();
+    let earlier = Accesses::from_host(&memory, "the earlier launch", &[], &written);
+    let accesses = accesses.expect("the launch was traced");
+    let conflict = accesses.before_wait_conflict(&earlier)?;
+    Some(format!("{conflict:?}"))
 }
 
 /// Returns the tensor map of a matrix of 16-bit numbers at this address, for the tile that the

@@ -6,7 +6,7 @@ mod report;
 
 use std::time::{Duration, Instant};
 
-use warpwright_engine::info::token_bytes;
+use warpwright_engine::info::step_bytes;
 use warpwright_engine::{Batch, BatchOptions, SequenceId};
 use warpwright_kernels::shared::cache::PAGE;
 use warpwright_model::Outline;
@@ -242,8 +242,8 @@ fn decode(
     let mean = |of: &dyn Fn(u32) -> u64| {
         (0..tokens).map(|i| of(ctx + i) as f64).sum::<f64>() / f64::from(tokens)
     };
-    let bytes =
-        token_bytes(outline) as f64 + f64::from(sequences) * mean(&|n| kv_bytes_read(outline, n));
+    let bytes = step_bytes(outline, sequences) as f64
+        + f64::from(sequences) * mean(&|n| kv_bytes_read(outline, n));
     let gb_per_s = bytes / us_per_step.median * 1e-3;
     let weights = layer_weights(outline) + head_weights(outline);
     let tflops = 2e-6 * weights as f64 * f64::from(sequences) / us_per_step.median;

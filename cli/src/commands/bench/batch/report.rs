@@ -39,7 +39,8 @@ pub(super) struct BatchFigures {
     /// The rate of the matrix products with weights, without attention.
     pub(super) tflops: f64,
     pub(super) share_of_tensor_ceiling: Option<f64>,
-    /// The bytes of weights and of the attended keys and values per second, averaged over a round.
+    /// The bytes of weights and of the attended keys and values per second, averaged over a round. Of
+    /// experts, they are the mean if each token chooses at random.
     pub(super) gb_per_s: f64,
     pub(super) share_of_ceiling: f64,
     /// Whether all rounds generated the same tokens.

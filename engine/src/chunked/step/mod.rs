@@ -1,5 +1,7 @@
 //! The launches of a chunked pass.
 
+mod experts;
+
 use warpwright_driver::launch::Host;
 use warpwright_driver::memory::{Buffer, Element, View, f16};
 use warpwright_driver::stream::Queue;
@@ -15,16 +17,17 @@ use warpwright_kernels::shared::state;
 use warpwright_model::layer::Attention;
 use warpwright_model::{Adapter, Config, Outline};
 
-use super::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
-use super::lora::launch::{GatedRows, LoraPass, LoraRows};
-use super::lora::matrix::DeviceLora;
-use super::lora::pool::{self, GateUpLora, LoraPool};
-use super::products::{ChunkGemm, ColumnSplits, PassShape, TensorCores};
-use super::span::Span;
-use super::weights::{self, LayerRows, MatrixRows};
-use super::workspace::{ChunkWorkspace, LAST_CAPACITY, Panels};
+use crate::chunked::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
+use crate::chunked::lora::launch::{GatedRows, LoraPass, LoraRows};
+use crate::chunked::lora::matrix::DeviceLora;
+use crate::chunked::lora::pool::{self, GateUpLora, LoraPool};
+use crate::chunked::panels::Panels;
+use crate::chunked::products::{ChunkGemm, ColumnSplits, PassShape, TensorCores};
+use crate::chunked::span::Span;
+use crate::chunked::weights::{self, LayerRows, MatrixRows};
+use crate::chunked::workspace::{ChunkWorkspace, LAST_CAPACITY};
 use crate::pipeline::kernels::EmbedKernel;
-use crate::pipeline::kinds::{Appending, PipelineNorms};
+use crate::pipeline::kinds::{Appending, PipelineFeedForward, PipelineNorms};
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::weights::packed::{Packed, PackedBlock};
 
@@ -268,6 +271,21 @@ impl<'a> ChunkedPass<'a> {
             block.attn_post_norm.as_ref(),
         )?;
         self.norm(queue, &block.ffn_norm, self.norms(rows)[1])?;
+        match &rows.feed_forward {
+            PipelineFeedForward::Dense(_) => self.dense(queue, index, rows, block),
+            PipelineFeedForward::Experts(experts) => self.experts(queue, rows, experts, block),
+        }
+    }
+
+    /// Queues a dense feed-forward, whose input is normed.
+    fn dense(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        rows: &LayerRows,
+        block: &PackedBlock<View<u8>>,
+    ) -> Result<(), Error> {
+        let lora = self.input.lora.map(|lora| (lora, lora.layer(index)));
         match lora.and_then(|(lora, layer)| Some((lora, layer.gate_up()?))) {
             Some((lora, gate_up)) => self.gate_up_with_lora(queue, rows, lora, gate_up)?,
             None => self.gate_up(queue, rows)?,
@@ -512,11 +530,13 @@ impl<'a> ChunkedPass<'a> {
         let operand = self.operand(&w.normed.values, &w.normed.scale, c.hidden);
         let args = MatmulArgs::<Host> {
             squares: &self.span.activations(&w.squares, 1),
-            gated: &self.span.activations(&w.inner.values, rows.dense.width),
+            gated: &self
+                .span
+                .activations(&w.inner.values, rows.feed_forward.width()),
             gated_scale: &self.span.activations(&w.inner.scale, 1),
             bound: rows.bound,
             y: &w.nothing.floats,
-            y_rows: rows.dense.width,
+            y_rows: rows.feed_forward.width(),
             ..self.args(self.blocks(&matmul), &rows.gate_up, &operand)
         };
         self.chunked.kernels.products[&matmul].launch(queue, args)
@@ -548,7 +568,9 @@ impl<'a> ChunkedPass<'a> {
         let gated = GatedRows {
             sums: &sums,
             squares: &self.span.activations(&w.squares, 1),
-            gated: &self.span.activations(&w.inner.values, rows.dense.width),
+            gated: &self
+                .span
+                .activations(&w.inner.values, rows.feed_forward.width()),
             gated_scale: &self.span.activations(&w.inner.scale, 1),
         };
         pass.gate(queue, rows, self.lora_rows(), gated)

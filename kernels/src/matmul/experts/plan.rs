@@ -1,0 +1,90 @@
+//! The choice of the rows of a group, and of the matmul that multiplies them.
+
+use super::matmul::MatmulExperts;
+use crate::format::Format;
+use crate::format::tile::RowOrder;
+use crate::matmul::definition::{Epilogue, Matmul};
+use crate::matmul::wgmma::sm_share::SmShare;
+
+/// The numbers of rows of a group.
+const WIDTHS: [u32; 5] = [8, 16, 32, 64, 128];
+/// The cost of a job besides its rows, in rows: see [`plan`](crate::matmul::plan).
+const FIXED: u32 = 36;
+
+/// Returns the number of rows of a group for `tokens` tokens that choose `chosen` of `count` experts
+/// each.
+///
+/// The host does not know how many tokens choose an expert, so the rule assumes that every expert
+/// has the mean number of rows. A group of `w` rows costs as much as `w + 36` rows, because its
+/// weights are loaded and unpacked first. Half a group of each expert is padding on average. The
+/// fastest width is therefore the one for which `experts * (mean / w + 1/2) * (w + 36)` is least,
+/// where an expert has at least one group. For example, 128 rows per expert have groups of 64 rows,
+/// and 4 rows have groups of 8.
+///
+/// The width changes no bits of a result. Gate, up and down must have the same width, because they
+/// share the sorted rows.
+pub fn group_width(tokens: u32, chosen: u32, count: u32) -> u32 {
+    let rows = u64::from(tokens) * u64::from(chosen);
+    let count = u64::from(count.max(1));
+
+    // All costs are multiplied by `2 * count * width`, so that they stay integers.
+    let cost = |width: u32| {
+        let width = u64::from(width);
+        let halves = (2 * rows + count * width).max(2 * count * width);
+        (halves * (width + u64::from(FIXED)), width)
+    };
+    WIDTHS
+        .into_iter()
+        .min_by(|&a, &b| {
+            let [(a, a_width), (b, b_width)] = [cost(a), cost(b)];
+            (a * b_width).cmp(&(b * a_width))
+        })
+        .expect("there are widths")
+}
+
+impl MatmulExperts {
+    /// Returns the matmul for groups of `width` rows, without overlap.
+    ///
+    /// There are many jobs, so two blocks per multiprocessor hide the beginnings and ends of jobs
+    /// with few rows, and 64 rows have blocks of 256 rows of the matrix, as for other matmuls that
+    /// fill the device.
+    pub fn planned(
+        format: Format,
+        epilogue: Epilogue,
+        rows: RowOrder,
+        width: u32,
+    ) -> MatmulExperts {
+        let form = match width {
+            0..=32 => SmShare::Half,
+            33..=64 => SmShare::Tall,
+            _ => SmShare::Whole,
+        };
+        MatmulExperts {
+            matmul: Matmul {
+                form,
+                ..Matmul::new(format, epilogue, rows, width)
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_suit_the_mean_number_of_rows() {
+        for (tokens, chosen, count, width) in [
+            (1, 8, 128, 8),
+            (64, 8, 128, 8),
+            (2048, 8, 128, 64),
+            (2048, 4, 32, 128),
+        ] {
+            assert_eq!(
+                group_width(tokens, chosen, count),
+                width,
+                "{tokens} tokens, {chosen} of {count} experts"
+            );
+        }
+    }
+}
