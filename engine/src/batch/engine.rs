@@ -147,6 +147,10 @@ impl Batch {
         let resolved = resolved.map_err(|why| Error::NoBatch {
             why: why.to_string(),
         })?;
+        let several = resolved.single.check_several(outline);
+        several.map_err(|why| Error::NoBatch {
+            why: why.to_string(),
+        })?;
         let cores = kernels::check(context.device(), &outline.config)
             .map_err(|why| Error::NoBatch { why })?;
         memory::check(context, outline, &options)?;

@@ -93,7 +93,8 @@ pub(super) fn chunks(
     let size = size(options)?;
     let cores = kernels::check(device, &outline.config).ok()?;
     // Chunks end in the LM head of the pipeline, so they need one.
-    resolve(context, outline, options).ok()?;
+    let resolved = resolve(context, outline, options).ok()?;
+    resolved.single.check_several(outline).ok()?;
     Some((cores, size))
 }
 

@@ -26,18 +26,8 @@ pub(crate) struct PipelineLayer {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum PipelineFeedForward {
     Dense(Dense),
-    /// A mixture of experts without a shared one and without biases.
+    /// A mixture of experts without a shared one.
     Experts(Experts),
-}
-
-impl PipelineFeedForward {
-    /// Returns the number of inputs of the down projection: of all chosen experts together.
-    pub(crate) fn inner_len(&self) -> u32 {
-        match self {
-            PipelineFeedForward::Dense(dense) => dense.width,
-            PipelineFeedForward::Experts(experts) => experts.chosen * experts.width,
-        }
-    }
 }
 
 /// The positions of RMSNorms around the mixer and the feed-forward that the pipeline has kernels for.
@@ -60,9 +50,15 @@ impl PipelineLayer {
         }
     }
 
-    /// Returns the dense feed-forward, or the reason why kernels without experts do not support the
-    /// layer.
+    /// Returns the dense feed-forward, or the reason why the kernels for several tokens do not support
+    /// the layer.
     pub(crate) fn dense(&self) -> Result<Dense, Unsupported> {
+        if self.attention.sinks {
+            return Err(Unsupported::Sinks);
+        }
+        if self.attention.output_bias {
+            return Err(Unsupported::OutputBias);
+        }
         match self.feed_forward {
             PipelineFeedForward::Dense(dense) => Ok(dense),
             PipelineFeedForward::Experts(_) => Err(Unsupported::Experts),
@@ -74,23 +70,15 @@ impl PipelineLayer {
         let attention = match &layer.mixer {
             Mixer::Attention(attention) => *attention,
         };
-        if attention.sinks {
-            return Err(Unsupported::Sinks);
-        }
-        if attention.output_bias {
-            return Err(Unsupported::OutputBias);
-        }
-        match layer.feed_forward.activation() {
-            GateActivation::Silu | GateActivation::GeluTanh => {}
-            GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
-        }
         let feed_forward = match &layer.feed_forward {
-            FeedForward::Dense(dense) => PipelineFeedForward::Dense(*dense),
+            FeedForward::Dense(dense) => match dense.activation {
+                GateActivation::Silu | GateActivation::GeluTanh => {
+                    PipelineFeedForward::Dense(*dense)
+                }
+                GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
+            },
             FeedForward::Experts(experts) if experts.shared.is_some() => {
                 return Err(Unsupported::SharedExpert);
-            }
-            FeedForward::Experts(experts) if experts.biases => {
-                return Err(Unsupported::ExpertBiases);
             }
             FeedForward::Experts(experts) => PipelineFeedForward::Experts(*experts),
         };
@@ -102,6 +90,9 @@ impl PipelineLayer {
             NormPositions::Before => PipelineNorms::Before,
             NormPositions::BeforeAndAfter if layer.feed_forward.experts().is_some() => {
                 return Err(Unsupported::NormedExperts);
+            }
+            NormPositions::BeforeAndAfter if attention.output_bias => {
+                return Err(Unsupported::OutputBias);
             }
             NormPositions::BeforeAndAfter => PipelineNorms::BeforeAndAfter,
             NormPositions::After => return Err(Unsupported::OutputNorms),
