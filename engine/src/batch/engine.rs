@@ -24,7 +24,7 @@ use crate::chunked::kernels;
 use crate::chunked::products::TensorCores;
 use crate::decode::finite::check_logits;
 use crate::decode::in_flight::InFlight;
-use crate::pipeline::resolved::{ResolvedEmbed, ResolvedPipeline};
+use crate::pipeline::resolved::{ResolvedEmbed, ResolvedPipeline, check_whole_rows};
 use crate::pipeline::tuning::Tuning;
 use crate::sampling::options::Sampling;
 use crate::weights::packed::{Packed, packed};
@@ -145,6 +145,9 @@ impl Batch {
 
         let resolved = ResolvedPipeline::for_model(outline, context.device(), Tuning::default(), 1);
         let resolved = resolved.map_err(|why| Error::NoBatch {
+            why: why.to_string(),
+        })?;
+        check_whole_rows(outline).map_err(|why| Error::NoBatch {
             why: why.to_string(),
         })?;
         let cores = kernels::check(context.device(), &outline.config)

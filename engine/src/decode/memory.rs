@@ -20,7 +20,7 @@ impl MemoryNeeds {
             work += chunked::workspace::bytes(&outline.config);
         }
         MemoryNeeds {
-            weights: info::weight_bytes(outline),
+            weights: info::weight_bytes(outline) + info::padding_bytes(outline),
             adapter: lora_tiles::bytes(outline),
             cache: buffers::cache_bytes(&outline.config, ctx),
             work,

@@ -11,7 +11,7 @@ use crate::decode::memory::Planned;
 use crate::decode::options::{Options, Prefer, verified_at_once};
 use crate::pipeline::Unsupported;
 use crate::pipeline::path::KernelPath;
-use crate::pipeline::resolved::ResolvedPipeline;
+use crate::pipeline::resolved::{ResolvedPipeline, check_whole_rows};
 use crate::sampling::options::TokenChoice;
 use crate::simple::experts::too_many;
 
@@ -94,6 +94,7 @@ pub(super) fn chunks(
     let cores = kernels::check(device, &outline.config).ok()?;
     // Chunks end in the LM head of the pipeline, so they need one.
     resolve(context, outline, options).ok()?;
+    check_whole_rows(outline).ok()?;
     Some((cores, size))
 }
 

@@ -8,14 +8,19 @@ use warpwright_driver::launch::Kernel;
 use warpwright_driver::{Context, Error};
 use warpwright_kernels::pipeline::{
     EmbedRows, EmbedTiled, ExpertDown, ExpertGateUp, ExpertLogits, GateUp, HeadNorm, Layout,
-    LmHead, LoraProduct, PipelinedAttention, PlaceDrafts, Project, SplitPrompt,
+    LmHead, LoraProduct, PlaceDrafts, SplitPrompt,
 };
 use warpwright_kernels::{AddNormed, Advance};
 
 use super::adapter::{GemvLoader, LoadedGemv, LoraKernels};
+use super::biased::{
+    AttentionLoader, BiasLoader, ExpertGateUpLoader, LoadedAttention, LoadedExpertGateUp,
+    LoadedProject, MaybeBiased, ProjectLoader,
+};
 use super::cache::{CacheLoaded, CacheLoader, LoadedQkv, QkvLoader};
-use super::resolved::{ResolvedEmbed, ResolvedFeedForward, ResolvedGemv, ResolvedStep};
-use crate::distinct::SharedKernels;
+use super::resolved::{
+    ExpertBiasKind, ResolvedEmbed, ResolvedFeedForward, ResolvedGemv, ResolvedStep,
+};
 use crate::signed;
 
 /// The compiled kernels of a step.
@@ -59,8 +64,8 @@ pub(super) struct LayerKernels {
     pub(super) qkv: GemvWithLora<LoadedQkv>,
     /// The head norm, in models that have one.
     pub(super) head_norm: Option<CacheLoaded<HeadNorm>>,
-    pub(super) attention: CacheLoaded<PipelinedAttention>,
-    pub(super) o: GemvWithLora<LoadedGemv<Project>>,
+    pub(super) attention: LoadedAttention,
+    pub(super) o: GemvWithLora<LoadedProject>,
     pub(super) feed_forward: FeedForwardKernels,
 }
 
@@ -68,16 +73,16 @@ pub(super) struct LayerKernels {
 pub(super) enum FeedForwardKernels {
     Dense {
         gate_up: GemvWithLora<LoadedGemv<GateUp>>,
-        down: GemvWithLora<LoadedGemv<Project>>,
+        down: GemvWithLora<LoadedProject>,
     },
     Experts(ExpertKernels),
 }
 
 /// The compiled kernels of a mixture of experts.
 pub(super) struct ExpertKernels {
-    pub(super) logits: Arc<Kernel<ExpertLogits>>,
-    pub(super) gate_up: GemvWithLora<Arc<Kernel<ExpertGateUp>>>,
-    pub(super) down: GemvWithLora<Arc<Kernel<ExpertDown>>>,
+    pub(super) logits: MaybeBiased<ExpertLogits>,
+    pub(super) gate_up: GemvWithLora<LoadedExpertGateUp>,
+    pub(super) down: GemvWithLora<MaybeBiased<ExpertDown>>,
 }
 
 /// A [`ResolvedGemv`] whose kernel is compiled.
@@ -91,15 +96,15 @@ impl Pipeline {
     pub(crate) fn load(context: &Context, step: ResolvedStep) -> Result<Pipeline, Error> {
         // Most layers have equal kernels. The loaders compile each distinct kernel once.
         let mut qkv = QkvLoader::new(context, step.cache);
-        let mut project = GemvLoader::new(context);
+        let mut project = ProjectLoader::new(context);
         let mut gate_up = GemvLoader::new(context);
         let mut experts = ExpertLoader {
-            logits: SharedKernels::new(context),
-            gate_up: SharedKernels::new(context),
-            down: SharedKernels::new(context),
+            logits: BiasLoader::new(context),
+            gate_up: ExpertGateUpLoader::new(context),
+            down: BiasLoader::new(context),
         };
         let mut head_norm = CacheLoader::new(context, step.cache);
-        let mut attention = CacheLoader::new(context, step.cache);
+        let mut attention = AttentionLoader::new(context, step.cache);
         let layers = step.layers.iter().map(|layer| {
             Ok(LayerKernels {
                 qkv: GemvWithLora {
@@ -110,21 +115,39 @@ impl Pipeline {
                     .head_norm
                     .map(|kernel| head_norm.load(kernel))
                     .transpose()?,
-                attention: attention.load(layer.attention)?,
-                o: GemvWithLora::load(&mut project, &layer.o)?,
+                attention: if layer.described.attention.sinks {
+                    attention.load_sinks(layer.attention)?
+                } else {
+                    attention.load(layer.attention)?
+                },
+                o: GemvWithLora {
+                    kernel: if layer.described.attention.output_bias {
+                        project.load_biased(&layer.o)?
+                    } else {
+                        project.load(&layer.o)?
+                    },
+                    layout: layer.o.layout,
+                },
                 feed_forward: match &layer.feed_forward {
                     ResolvedFeedForward::Dense {
                         gate_up: first,
                         down,
                     } => FeedForwardKernels::Dense {
                         gate_up: GemvWithLora::load(&mut gate_up, first)?,
-                        down: GemvWithLora::load(&mut project, down)?,
+                        down: GemvWithLora {
+                            kernel: project.load(down)?,
+                            layout: down.layout,
+                        },
                     },
                     ResolvedFeedForward::Experts {
                         logits,
                         gate_up,
                         down,
-                    } => FeedForwardKernels::Experts(experts.load(*logits, gate_up, down)?),
+                        biases,
+                    } => {
+                        let kernels = experts.load(*logits, gate_up, down, *biases)?;
+                        FeedForwardKernels::Experts(kernels)
+                    }
                 },
             })
         });
@@ -156,9 +179,9 @@ impl Pipeline {
 
 /// The kernels of mixtures of experts that were loaded so far.
 struct ExpertLoader<'c> {
-    logits: SharedKernels<'c, ExpertLogits>,
-    gate_up: SharedKernels<'c, ExpertGateUp>,
-    down: SharedKernels<'c, ExpertDown>,
+    logits: BiasLoader<'c, ExpertLogits>,
+    gate_up: ExpertGateUpLoader<'c>,
+    down: BiasLoader<'c, ExpertDown>,
 }
 
 impl ExpertLoader<'_> {
@@ -167,15 +190,16 @@ impl ExpertLoader<'_> {
         logits: ExpertLogits,
         gate_up: &ResolvedGemv<ExpertGateUp>,
         down: &ResolvedGemv<ExpertDown>,
+        biases: ExpertBiasKind,
     ) -> Result<ExpertKernels, Error> {
         Ok(ExpertKernels {
-            logits: self.logits.load(logits)?,
+            logits: self.logits.load(logits, biases)?,
             gate_up: GemvWithLora {
-                kernel: self.gate_up.load(gate_up.kernel)?,
+                kernel: self.gate_up.load(gate_up.kernel, biases)?,
                 layout: gate_up.layout,
             },
             down: GemvWithLora {
-                kernel: self.down.load(down.kernel)?,
+                kernel: self.down.load(down.kernel, biases)?,
                 layout: down.layout,
             },
         })

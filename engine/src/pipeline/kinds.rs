@@ -26,7 +26,7 @@ pub(crate) struct PipelineLayer {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum PipelineFeedForward {
     Dense(Dense),
-    /// A mixture of experts without a shared one and without biases.
+    /// A mixture of experts without a shared one.
     Experts(Experts),
 }
 
@@ -44,14 +44,6 @@ impl PipelineFeedForward {
         match self {
             PipelineFeedForward::Dense(dense) => dense.activation,
             PipelineFeedForward::Experts(experts) => experts.activation,
-        }
-    }
-
-    /// Returns the number of inputs of the down projection: of all chosen experts together.
-    pub(crate) fn inner_len(&self) -> u32 {
-        match self {
-            PipelineFeedForward::Dense(dense) => dense.width,
-            PipelineFeedForward::Experts(experts) => experts.chosen * experts.width,
         }
     }
 }
@@ -76,9 +68,15 @@ impl PipelineLayer {
         }
     }
 
-    /// Returns the dense feed-forward, or the reason why kernels without experts do not support the
-    /// layer.
+    /// Returns the dense feed-forward, or the reason why the kernels for several tokens do not support
+    /// the layer.
     pub(crate) fn dense(&self) -> Result<Dense, Unsupported> {
+        if self.attention.sinks {
+            return Err(Unsupported::Sinks);
+        }
+        if self.attention.output_bias {
+            return Err(Unsupported::OutputBias);
+        }
         match self.feed_forward {
             PipelineFeedForward::Dense(dense) => Ok(dense),
             PipelineFeedForward::Experts(_) => Err(Unsupported::Experts),
@@ -90,23 +88,15 @@ impl PipelineLayer {
         let attention = match &layer.mixer {
             Mixer::Attention(attention) => *attention,
         };
-        if attention.sinks {
-            return Err(Unsupported::Sinks);
-        }
-        if attention.output_bias {
-            return Err(Unsupported::OutputBias);
-        }
-        match layer.feed_forward.activation() {
-            GateActivation::Silu | GateActivation::GeluTanh => {}
-            GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
-        }
         let feed_forward = match &layer.feed_forward {
-            FeedForward::Dense(dense) => PipelineFeedForward::Dense(*dense),
+            FeedForward::Dense(dense) => match dense.activation {
+                GateActivation::Silu | GateActivation::GeluTanh => {
+                    PipelineFeedForward::Dense(*dense)
+                }
+                GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
+            },
             FeedForward::Experts(experts) if experts.shared.is_some() => {
                 return Err(Unsupported::SharedExpert);
-            }
-            FeedForward::Experts(experts) if experts.biases => {
-                return Err(Unsupported::ExpertBiases);
             }
             FeedForward::Experts(experts) => PipelineFeedForward::Experts(*experts),
         };
@@ -118,6 +108,9 @@ impl PipelineLayer {
             NormPositions::Before => PipelineNorms::Before,
             NormPositions::BeforeAndAfter if layer.feed_forward.experts().is_some() => {
                 return Err(Unsupported::NormedExperts);
+            }
+            NormPositions::BeforeAndAfter if attention.output_bias => {
+                return Err(Unsupported::OutputBias);
             }
             NormPositions::BeforeAndAfter => PipelineNorms::BeforeAndAfter,
             NormPositions::After => return Err(Unsupported::OutputNorms),

@@ -2,6 +2,7 @@
 //! and launch the kernels.
 
 pub(crate) mod adapter;
+mod biased;
 pub(crate) mod cache;
 pub(crate) mod cache_layout;
 mod gemv_kind;

@@ -12,12 +12,13 @@ use warpwright_driver::stream::Queue;
 use warpwright_kernels::pipeline::{
     EmbedTokenArgs, ExpertDownArgs, ExpertGateUpArgs, ExpertLogits, ExpertLogitsArgs, GateUp,
     GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs, LoraANormedArgs,
-    PipelinedAttentionArgs, Project, ProjectArgs, QkvArgs, QkvOutput, StreamArgs,
+    PipelinedAttentionArgs, ProjectArgs, QkvArgs, QkvOutput, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
 use warpwright_model::layer::{Attention, Dense, Experts};
 
 use super::adapter::{DeviceLora, LoadedAdapter, LoadedGemv, LoraKernels, LoraViews};
+use super::biased::{ExpertBiasViews, LoadedProject};
 use super::cache::PageTable;
 use super::gemv_kind::GemvKind;
 use super::kernels::{EmbedKernel, ExpertKernels, FeedForwardKernels, GemvWithLora, Pipeline};
@@ -95,7 +96,7 @@ impl<'a> PipelinePass<'a> {
         self.qkv(queue, index, attention, &block.qkv)?;
         self.head_norm(queue, index, attention)?;
         self.attend(queue, index, attention)?;
-        self.o(queue, index, attention, &block.o)
+        self.o(queue, index, &block.o)
     }
 
     /// Queues the feed-forward of a layer, up to its down projection.
@@ -245,7 +246,7 @@ impl<'a> PipelinePass<'a> {
                 kv_heads: attention.kv_heads,
                 head_dim: attention.head_dim,
                 ctx: self.cache.ctx,
-                n: c.hidden,
+                n: step.hidden_len(step.layers[index].qkv.kernel.formats[0]),
                 epsilon: c.epsilon,
                 stream: self.stream_args(layout, &views),
             };
@@ -305,13 +306,16 @@ impl<'a> PipelinePass<'a> {
         let step = &self.pipeline.resolved;
         let splits = self.workspace.splits;
         let c = &step.config;
+        let heads = self.workspace.heads.first(step.batch * attention.q_len());
+        let sinks = self.weights.blocks[index].sinks.as_ref();
+        let sinks = sinks.map(|sinks| sinks.cast()).transpose()?;
         let args = PipelinedAttentionArgs::<Host> {
             state: &v.state,
             q: &v.q,
             k_cache: &self.cache.k[index],
             v_cache: &self.cache.v[index],
-            y: &self.workspace.heads.values,
-            y_scale: &self.workspace.heads.scales,
+            y: &heads.values,
+            y_scale: &heads.scales,
             partials: &self.workspace.attention_partials,
             ticket: &self.workspace.attention_ticket,
             heads: attention.heads,
@@ -324,22 +328,25 @@ impl<'a> PipelinePass<'a> {
             timestamps: &self.workspace.timestamps(NODES * index + 1),
         };
         let kernel = &self.pipeline.layers[index].attention;
-        kernel.launch(queue, args, self.cache.table)
+        kernel.launch(queue, args, self.cache.table, sinks.as_ref())
     }
 
     pub(super) fn o(
         &self,
         queue: &mut impl Queue,
         index: usize,
-        attention: &Attention,
         tiles: &View<u8>,
     ) -> Result<(), Error> {
-        let x = self.workspace.heads.all();
+        let step = &self.pipeline.resolved;
+        let n = step.layers[index].heads_len();
+        let x = self.workspace.heads.first(step.batch * n);
+        let bias = self.weights.blocks[index].o_bias.as_ref();
         let product = ProjectProduct {
             kernel: &self.pipeline.layers[index].o,
             node: NODES * index + 2,
             lora: self.lora(queue, GemvKind::O, index, &x)?,
-            n: attention.q_len(),
+            bias: bias.map(|bias| bias.cast()).transpose()?,
+            n,
         };
         self.project(queue, self.layer(index).norms, product, tiles, &x)
     }
@@ -353,14 +360,16 @@ impl<'a> PipelinePass<'a> {
         tiles: &View<u8>,
     ) -> Result<(), Error> {
         match self.feed_forward_kernels(index, layer) {
-            LayerFeedForward::Dense { dense, down, .. } => {
-                let batch = self.pipeline.resolved.batch;
-                let x = self.workspace.inner.first(batch * dense.width);
+            LayerFeedForward::Dense { down, .. } => {
+                let step = &self.pipeline.resolved;
+                let n = step.layers[index].inner_len();
+                let x = self.workspace.inner.first(step.batch * n);
                 let product = ProjectProduct {
                     kernel: down,
                     node: NODES * index + 4,
                     lora: self.lora(queue, GemvKind::Down, index, &x)?,
-                    n: dense.width,
+                    bias: None,
+                    n,
                 };
                 self.project(queue, layer.norms, product, tiles, &x)
             }
@@ -410,6 +419,7 @@ impl<'a> PipelinePass<'a> {
         };
 
         let step = &self.pipeline.resolved;
+        let biases = self.expert_biases(index, experts, buffers)?;
         let router = block
             .router
             .as_ref()
@@ -425,7 +435,23 @@ impl<'a> PipelinePass<'a> {
             blocks: step.sms.max(experts.count),
             shared: step.attention.memory - ExpertLogits::SHARED,
         };
-        queue.launch(&kernels.logits, args)
+        let bias = biases.as_ref().map(|biases| &biases.router);
+        kernels.logits.launch(queue, args, bias)
+    }
+
+    /// Returns the biases of a layer's experts, if they have biases.
+    fn expert_biases(
+        &self,
+        index: usize,
+        experts: &Experts,
+        buffers: &ExpertBuffers,
+    ) -> Result<Option<ExpertBiasViews>, Error> {
+        let all = &self.weights.blocks[index].expert_biases;
+        let (Some(all), Some(sum)) = (all, &buffers.bias_sum) else {
+            return Ok(None);
+        };
+        let hidden = self.pipeline.resolved.config.hidden;
+        ExpertBiasViews::new(all, experts, hidden, sum.view()).map(Some)
     }
 
     fn expert_gate_up(
@@ -439,7 +465,9 @@ impl<'a> PipelinePass<'a> {
         let experts = layer.described;
         let GemvWithLora { kernel, layout } = &layer.kernels.gate_up;
         let views = self.stream_views(layout, NODES * index + 3);
-        let inner = self.workspace.inner.first(experts.chosen * experts.width);
+        let resolved = &step.layers[index];
+        let inner = self.workspace.inner.first(resolved.inner_len());
+        let biases = self.expert_biases(index, experts, layer.buffers)?;
         let args = ExpertGateUpArgs::<Host> {
             w: tiles,
             x: &self.vectors.x,
@@ -451,12 +479,12 @@ impl<'a> PipelinePass<'a> {
             count: experts.count,
             chosen: experts.chosen,
             width: experts.width,
-            n: step.config.hidden,
+            n: step.hidden_len(resolved.gate_up_format()),
             epsilon: step.config.epsilon,
             scale: experts.weight_scale,
             stream: self.stream_args(layout, &views),
         };
-        queue.launch(kernel, args)
+        kernel.launch(queue, args, biases.as_ref())
     }
 
     fn expert_down(
@@ -470,7 +498,9 @@ impl<'a> PipelinePass<'a> {
         let experts = layer.described;
         let GemvWithLora { kernel, layout } = &layer.kernels.down;
         let views = self.stream_views(layout, NODES * index + 4);
-        let inner = self.workspace.inner.first(experts.chosen * experts.width);
+        let inner_len = step.layers[index].inner_len();
+        let inner = self.workspace.inner.first(inner_len);
+        let biases = self.expert_biases(index, experts, layer.buffers)?;
         let args = ExpertDownArgs::<Host> {
             w: tiles,
             x: &inner.values,
@@ -480,10 +510,11 @@ impl<'a> PipelinePass<'a> {
             count: experts.count,
             chosen: experts.chosen,
             rows: step.config.hidden,
-            width: experts.width,
+            width: inner_len / experts.chosen,
             stream: self.stream_args(layout, &views),
         };
-        queue.launch(kernel, args)
+        let sum = biases.as_ref().map(|biases| &biases.sum);
+        kernel.launch(queue, args, sum)
     }
 
     /// Queues the norm of the previous projection and its addition to the residual stream, in
@@ -539,7 +570,7 @@ impl<'a> PipelinePass<'a> {
                 y: &tokens.rows(y),
                 stream: self.stream_args(layout, &views),
             };
-            kernel.launch(queue, args, lora.as_ref())?;
+            kernel.launch(queue, args, lora.as_ref(), product.bias.as_ref())?;
         }
 
         Ok(())
@@ -587,7 +618,7 @@ impl<'a> PipelinePass<'a> {
                 y: &tokens.rows(&inner.values),
                 y_scale: &tokens.rows(&inner.scales),
                 rows: dense.width,
-                n: step.config.hidden,
+                n: step.hidden_len(step.layers[index].gate_up_format()),
                 epsilon: step.config.epsilon,
                 stream: self.stream_args(layout, &views),
             };
@@ -699,7 +730,7 @@ impl<'a> PipelinePass<'a> {
                 state: &tokens.rows(&head.state),
                 out: head.out,
                 rows: step.config.vocab,
-                n: step.config.hidden,
+                n: step.hidden_len(step.head.kernel.format),
                 epsilon: step.config.epsilon,
                 stops: head.stops,
                 ctx: head.ctx,
@@ -714,12 +745,14 @@ impl<'a> PipelinePass<'a> {
 
 /// A projection whose result is added to the residual stream.
 struct ProjectProduct<'a> {
-    kernel: &'a GemvWithLora<LoadedGemv<Project>>,
+    kernel: &'a GemvWithLora<LoadedProject>,
     /// The index of its timestamps.
     node: usize,
     /// Its adapter, if it has one.
     lora: Option<LoraTokens>,
-    /// The number of columns.
+    /// Its bias, if it has one.
+    bias: Option<View<f32>>,
+    /// The number of columns with their padding.
     n: u32,
 }
 
@@ -728,7 +761,7 @@ enum LayerFeedForward<'a, 'l> {
     Dense {
         dense: &'l Dense,
         gate_up: &'a GemvWithLora<LoadedGemv<GateUp>>,
-        down: &'a GemvWithLora<LoadedGemv<Project>>,
+        down: &'a GemvWithLora<LoadedProject>,
     },
     Experts(LayerExperts<'a, 'l>),
 }

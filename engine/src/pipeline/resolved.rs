@@ -11,12 +11,13 @@ use ptx_gen::KernelDef;
 use warpwright_driver::device::Device;
 use warpwright_kernels::format::activations::ActivationBytes;
 use warpwright_kernels::pipeline::{
-    AngleSet, Copies, EmbedRows, EmbedTiled, ExpertDown, ExpertGateUp, ExpertLogits, GateUp,
-    HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention, PlaceDrafts, Plan, Project,
-    ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
+    AngleSet, Copies, EmbedRows, EmbedTiled, ExpertActivation, ExpertDown, ExpertGateUp,
+    ExpertLogits, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention, PlaceDrafts,
+    Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithBias,
+    WithExpertBiases, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
-use warpwright_model::layer::{Attention, Dense, Experts, QkvBias};
+use warpwright_model::layer::{Attention, Dense, Experts, GateActivation, QkvBias};
 use warpwright_model::rope::{Rope, Scaling};
 use warpwright_model::{Block, Config, Layer, Outline, Weight};
 
@@ -31,6 +32,7 @@ use crate::kernel_terms::{
 };
 use crate::pipeline::path::KernelPath;
 use crate::pipeline::tuning::{Tuning, default_plan, default_plan_with};
+use crate::weights::padding::padded_len;
 use crate::weights::{lora_tiles, packed};
 
 /// The pipeline of a model on a device.
@@ -119,7 +121,17 @@ pub(crate) enum ResolvedFeedForward {
         logits: ExpertLogits,
         gate_up: ResolvedGemv<ExpertGateUp>,
         down: ResolvedGemv<ExpertDown>,
+        biases: ExpertBiasKind,
     },
+}
+
+/// The biases of a mixture of experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExpertBiasKind {
+    None,
+    /// The router and the three projections of the experts have biases. The kernels are then
+    /// [`WithBias`] and [`WithExpertBiases`] of the resolved ones.
+    All,
 }
 
 /// The kernel of a GEMV, which includes its formats and its plan, and its launch layout on the
@@ -181,8 +193,6 @@ impl ResolvedPipeline {
         for layer in &outline.config.layers {
             check_layer(&outline.config, &target, &PipelineLayer::new(layer)?)?;
         }
-        let experts = outline.config.experts().next().is_some();
-
         let resolver = |shared| Resolver {
             outline,
             tuning,
@@ -204,8 +214,9 @@ impl ResolvedPipeline {
             profile: false,
             ..tuning
         };
-        // The GEMVs over experts multiply one token, so prompts are prefilled token by token.
-        let batched = if batch > 1 && !experts {
+        // The kernels of several tokens have none of these kinds, so prompts are prefilled token by
+        // token.
+        let batched = if batch > 1 && single.check_several(outline).is_ok() {
             let resolver = Resolver {
                 tuning,
                 batch,
@@ -237,9 +248,7 @@ impl ResolvedPipeline {
                 single, batched, ..
             } = ResolvedPipeline::for_model(outline, device, Tuning::default(), rows)?;
             if rows > 1 {
-                for layer in &single.layers {
-                    layer.described.dense()?;
-                }
+                single.check_several(outline)?;
             }
             Ok(ResolvedStep {
                 cache: CacheLayout::Paged,
@@ -282,9 +291,7 @@ impl ResolvedPipeline {
         };
         let mut tokens = tokens.peekable();
         if tokens.peek().is_some() {
-            for layer in &self.single.layers {
-                layer.described.dense()?;
-            }
+            self.single.check_several(outline)?;
         }
         let verifying = tokens.map(step).collect::<Result<_, _>>()?;
         Ok(ResolvedPipeline { verifying, ..self })
@@ -317,6 +324,15 @@ impl KernelPath {
 }
 
 impl ResolvedStep {
+    /// Returns the reason why there are no kernels of several tokens for the model: they multiply no
+    /// experts and no padded rows.
+    pub(crate) fn check_several(&self, outline: &Outline) -> Result<(), Unsupported> {
+        for layer in &self.layers {
+            layer.described.dense()?;
+        }
+        check_whole_rows(outline)
+    }
+
     /// Returns the name of a GEMV's kernel.
     pub(crate) fn kernel(&self, product: GemvKind, layer: usize) -> String {
         self.described(product, layer).0
@@ -338,19 +354,32 @@ impl ResolvedStep {
         let layer = &self.layers[layer];
         match product {
             GemvKind::Qkv => (layer.qkv.name(), layer.qkv.kernel.formats.to_vec()),
+            GemvKind::O if layer.described.attention.output_bias => {
+                (WithBias(layer.o.kernel).name(), vec![layer.o.kernel.format])
+            }
             GemvKind::O => (layer.o.name(), vec![layer.o.kernel.format]),
             GemvKind::GateUp => match layer.feed_forward {
                 ResolvedFeedForward::Dense { gate_up, .. } => {
                     (gate_up.name(), vec![gate_up.kernel.format])
                 }
-                ResolvedFeedForward::Experts { gate_up, .. } => {
-                    (gate_up.kernel.name(), vec![gate_up.kernel.format])
+                ResolvedFeedForward::Experts {
+                    gate_up, biases, ..
+                } => {
+                    let name = match biases {
+                        ExpertBiasKind::None => gate_up.kernel.name(),
+                        ExpertBiasKind::All => WithExpertBiases(gate_up.kernel).name(),
+                    };
+                    (name, vec![gate_up.kernel.format])
                 }
             },
             GemvKind::Down => match layer.feed_forward {
                 ResolvedFeedForward::Dense { down, .. } => (down.name(), vec![down.kernel.format]),
-                ResolvedFeedForward::Experts { down, .. } => {
-                    (down.kernel.name(), vec![down.kernel.format])
+                ResolvedFeedForward::Experts { down, biases, .. } => {
+                    let name = match biases {
+                        ExpertBiasKind::None => down.kernel.name(),
+                        ExpertBiasKind::All => WithBias(down.kernel).name(),
+                    };
+                    (name, vec![down.kernel.format])
                 }
             },
             GemvKind::Head => (self.head.kernel.name(), vec![self.head.kernel.format]),
@@ -362,13 +391,22 @@ impl ResolvedStep {
         self.sms * MAX_ROUNDS
     }
 
-    /// Returns the largest number of inputs of a down projection, of all chosen experts together.
+    /// Returns the largest number of inputs of a down projection with their padding, of all chosen
+    /// experts together.
     pub(crate) fn inner_len(&self) -> u32 {
-        let lengths = self
-            .layers
-            .iter()
-            .map(|layer| layer.described.feed_forward.inner_len());
+        let lengths = self.layers.iter().map(ResolvedLayer::inner_len);
         lengths.max().unwrap_or(0)
+    }
+
+    /// Returns the largest number of inputs of an output projection with their padding.
+    pub(crate) fn heads_len(&self) -> u32 {
+        let lengths = self.layers.iter().map(ResolvedLayer::heads_len);
+        lengths.max().unwrap_or(0)
+    }
+
+    /// Returns the row length of a matrix over the residual stream, with its padding.
+    pub(crate) fn hidden_len(&self, format: Format) -> u32 {
+        padded_len(format, self.config.hidden)
     }
 
     /// Returns the number of blocks that attention of this many tokens needs without splits: one
@@ -391,6 +429,44 @@ impl ResolvedStep {
         (self.sms / self.attention_units(self.sharing))
             .min(useful)
             .clamp(1, MAX_SPLITS)
+    }
+}
+
+impl ResolvedLayer {
+    /// Returns the row length of the output projection, with its padding.
+    pub(crate) fn heads_len(&self) -> u32 {
+        padded_len(self.o.kernel.format, self.described.attention.q_len())
+    }
+
+    /// Returns true if the inputs of the down projection have padding.
+    pub(crate) fn pads_inner(&self) -> bool {
+        let unpadded = match &self.described.feed_forward {
+            PipelineFeedForward::Dense(dense) => dense.width,
+            PipelineFeedForward::Experts(experts) => experts.chosen * experts.width,
+        };
+        self.inner_len() > unpadded
+    }
+
+    /// Returns the format of the gate and up projections.
+    pub(crate) fn gate_up_format(&self) -> Format {
+        match &self.feed_forward {
+            ResolvedFeedForward::Dense { gate_up, .. } => gate_up.kernel.format,
+            ResolvedFeedForward::Experts { gate_up, .. } => gate_up.kernel.format,
+        }
+    }
+
+    /// Returns the number of inputs of the down projection with their padding, of all chosen experts
+    /// together.
+    pub(crate) fn inner_len(&self) -> u32 {
+        match (&self.described.feed_forward, &self.feed_forward) {
+            (PipelineFeedForward::Dense(dense), ResolvedFeedForward::Dense { down, .. }) => {
+                padded_len(down.kernel.format, dense.width)
+            }
+            (PipelineFeedForward::Experts(experts), ResolvedFeedForward::Experts { down, .. }) => {
+                experts.chosen * padded_len(down.kernel.format, experts.width)
+            }
+            _ => unreachable!("the kernels follow from the layer"),
+        }
     }
 }
 
@@ -507,20 +583,46 @@ fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
 
 /// Returns the reason why the pipeline does not support a matrix.
 fn check_matrix(w: &Weight) -> Result<(), Unsupported> {
-    let tensor = w.name.clone();
-    let len = w.row_len();
     match kernel_format(w.format).tile() {
         None => Err(Unsupported::Layout {
-            tensor,
+            tensor: w.name.clone(),
             format: w.format,
-        }),
-        Some(tile) if !len.is_multiple_of(tile.columns) => Err(Unsupported::RowLength {
-            tensor,
-            len,
-            multiple: tile.columns,
         }),
         Some(_) => Ok(()),
     }
+}
+
+/// Returns the reason why kernels that support no padding do not support a matrix: its rows are not
+/// whole tiles.
+fn check_whole(w: &Weight) -> Result<(), Unsupported> {
+    match kernel_format(w.format).tile() {
+        Some(tile) if !w.row_len().is_multiple_of(tile.columns) => Err(Unsupported::RowLength {
+            tensor: w.name.clone(),
+            len: w.row_len(),
+            multiple: tile.columns,
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Returns the first matrix of a model whose rows are padded, as the reason why kernels that support
+/// no padding do not support the model.
+pub(crate) fn check_whole_rows(outline: &Outline) -> Result<(), Unsupported> {
+    let w = &outline.weights;
+    for b in &w.blocks {
+        for matrix in [
+            &b.q,
+            &b.k,
+            &b.v,
+            &b.o,
+            packed::gate(b),
+            packed::up(b),
+            packed::down(b),
+        ] {
+            check_whole(matrix)?;
+        }
+    }
+    check_whole(w.head())
 }
 
 /// The inputs of the decisions about one step.
@@ -544,6 +646,13 @@ impl Resolver<'_> {
 
         // A shared matrix is checked here too, because the embeddings then serve as the head.
         check_matrix(w.head())?;
+        if w.head.is_none() {
+            // The embedding reads the tiles too.
+            check_whole(w.head())?;
+        }
+        if self.batch > 1 || self.outline.adapter.is_some() {
+            check_whole_rows(self.outline)?;
+        }
         let head = self.head(kernel_format(w.head().format))?;
         let config = self.outline.config.clone();
         let layers = config
@@ -612,6 +721,9 @@ impl Resolver<'_> {
     ) -> Result<ResolvedLayer, Unsupported> {
         let layer = PipelineLayer::new(layer)?;
         check_block(b)?;
+        if layer.attention.output_bias && self.outline.adapter.is_some() {
+            return Err(Unsupported::OutputBias);
+        }
         let PipelineLayer {
             norms,
             attention,
@@ -647,20 +759,26 @@ impl Resolver<'_> {
         experts: &Experts,
         b: &Block<Weight>,
     ) -> Result<ResolvedFeedForward, Unsupported> {
-        let hidden = self.outline.config.hidden;
-        let inner = experts.chosen * experts.width;
+        let width = padded_len(kernel_format(packed::down(b).format), experts.width);
+        let inner = experts.chosen * width;
         let without_limit = |plan| Plan {
             prefetch_limit: None,
             ..self.plan(plan)
         };
 
         let format = kernel_format(packed::gate(b).format);
+        let hidden = padded_len(format, self.outline.config.hidden);
+        let plan = without_limit(self.tuning.gate_up.unwrap_or(Plan::large(format)));
         let gate_up = ExpertGateUp {
             format,
-            activation: kernel_activation(experts.activation),
+            activation: match experts.activation {
+                GateActivation::ClampedSwiglu => ExpertActivation::ClampedSwiglu,
+                activation => ExpertActivation::Gated(kernel_activation(activation)),
+            },
             weighting: kernel_weighting(experts.weighting),
             per_lane: experts.count.div_ceil(32).next_power_of_two(),
-            plan: without_limit(self.tuning.gate_up.unwrap_or(Plan::large(format))),
+            stride: (width > experts.width).then_some(width),
+            plan: plan.with_row_len(self.padded_from(format)),
         };
 
         let format = kernel_format(packed::down(b).format);
@@ -673,7 +791,7 @@ impl Resolver<'_> {
 
         // Each block of the second GEMV reads the choice of the same block of the first one.
         let rows = gate_up.segments(experts.chosen, experts.width);
-        let columns = down.segments(hidden);
+        let columns = down.segments(self.outline.config.hidden);
         let most = if self.tuning.profile { 1 } else { MAX_ROUNDS };
         let layouts = (1..=most).find_map(|rounds| {
             let blocks = rounds * self.target.sms;
@@ -690,6 +808,11 @@ impl Resolver<'_> {
         Ok(ResolvedFeedForward::Experts {
             logits: ExpertLogits {
                 overlap: self.target.overlaps(),
+            },
+            biases: if experts.biases {
+                ExpertBiasKind::All
+            } else {
+                ExpertBiasKind::None
             },
             gate_up: ResolvedGemv {
                 kernel: gate_up,
@@ -764,13 +887,14 @@ impl Resolver<'_> {
         attention: &Attention,
         b: &Block<Weight>,
     ) -> Result<ResolvedGemv<Qkv>, Unsupported> {
-        let hidden = self.outline.config.hidden;
         let formats = [&b.q, &b.k, &b.v].map(|w| kernel_format(w.format));
+        let hidden = padded_len(formats[0], self.outline.config.hidden);
         let bytes = self.activation_bytes(hidden, b);
         let default = || default_plan_with(bytes, formats[0], attention.qkv_len(), hidden);
         let plan = self
             .plan(self.tuning.qkv.unwrap_or_else(default))
-            .with_bytes(formats[0], bytes);
+            .with_bytes(formats[0], bytes)
+            .with_row_len(self.padded_from(formats[0]));
 
         let output = match Appending::of(attention) {
             Appending::Product => QkvOutput::Append,
@@ -800,7 +924,7 @@ impl Resolver<'_> {
         b: &Block<Weight>,
     ) -> Result<ResolvedGemv<Project>, Unsupported> {
         let format = kernel_format(b.o.format);
-        let n = attention.q_len();
+        let n = padded_len(format, attention.q_len());
         let default = || default_plan(format, self.outline.config.hidden, n).after(format);
         let plan = self.plan(self.tuning.o.unwrap_or_else(default));
         let kernel = Project {
@@ -820,9 +944,10 @@ impl Resolver<'_> {
     ) -> Result<ResolvedGemv<Project>, Unsupported> {
         let hidden = self.outline.config.hidden;
         let format = kernel_format(packed::down(b).format);
-        let bytes = self.activation_bytes(dense.width, b);
+        let width = padded_len(format, dense.width);
+        let bytes = self.activation_bytes(width, b);
         let before = kernel_format(packed::gate(b).format);
-        let default = || default_plan_with(bytes, format, hidden, dense.width).after(before);
+        let default = || default_plan_with(bytes, format, hidden, width).after(before);
         let plan = self
             .plan(self.tuning.down.unwrap_or_else(default))
             .with_bytes(format, bytes);
@@ -831,7 +956,7 @@ impl Resolver<'_> {
             output,
             plan,
         };
-        self.project(GemvKind::Down, kernel, dense.width)
+        self.project(GemvKind::Down, kernel, width)
     }
 
     /// Resolves a projection that is added to the residual stream.
@@ -857,12 +982,13 @@ impl Resolver<'_> {
         b: &Block<Weight>,
     ) -> Result<ResolvedGemv<GateUp>, Unsupported> {
         let format = kernel_format(packed::gate(b).format);
-        let hidden = self.outline.config.hidden;
+        let hidden = padded_len(format, self.outline.config.hidden);
         let default = || default_plan(format, 2 * dense.width, hidden).after(format);
+        let plan = self.plan(self.tuning.gate_up.unwrap_or_else(default));
         let kernel = GateUp {
             format,
             activation: kernel_activation(dense.activation),
-            plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)),
+            plan: plan.with_row_len(self.padded_from(format)),
         };
         let segments = kernel.segments(dense.width);
         let (plan, layout) = self.fit(GemvKind::GateUp, &segments, kernel.plan, hidden)?;
@@ -875,18 +1001,26 @@ impl Resolver<'_> {
 
     fn head(&self, format: Format) -> Result<ResolvedGemv<LmHead>, Unsupported> {
         let c = &self.outline.config;
-        let default = || default_plan(format, c.vocab, c.hidden);
+        let hidden = padded_len(format, c.hidden);
+        let default = || default_plan(format, c.vocab, hidden);
+        let plan = self.plan(self.tuning.head.unwrap_or_else(default));
         let kernel = LmHead {
             format,
-            plan: self.plan(self.tuning.head.unwrap_or_else(default)),
+            plan: plan.with_row_len(self.padded_from(format)),
         };
         let segments = kernel.segments(c.vocab);
-        let (plan, layout) = self.fit(GemvKind::Head, &segments, kernel.plan, c.hidden)?;
+        let (plan, layout) = self.fit(GemvKind::Head, &segments, kernel.plan, hidden)?;
         Ok(ResolvedGemv {
             kernel: LmHead { plan, ..kernel },
             layout,
             lora: false,
         })
+    }
+
+    /// Returns the length of the residual stream if rows of this format are padded.
+    fn padded_from(&self, format: Format) -> Option<u32> {
+        let hidden = self.outline.config.hidden;
+        (padded_len(format, hidden) > hidden).then_some(hidden)
     }
 
     /// Returns the plan, adjusted to the device and the batch.
@@ -1014,7 +1148,7 @@ mod tests {
             assert_eq!(single.batched, None, "{name}");
             let both = ResolvedPipeline::for_model(&outline, device, Tuning::default(), 8).unwrap();
             assert_eq!(both.single, single.single, "{name}");
-            if outline.config.experts().next().is_some() {
+            if single.single.check_several(&outline).is_err() {
                 assert_eq!(both.batched, None, "{name}");
                 continue;
             }
@@ -1090,7 +1224,12 @@ mod tests {
             let name = format!("{} {}", shape.name, quantization.name);
             if outline.config.experts().next().is_some() {
                 let refused = one.with_drafts(&outline, device, tuning, [2, 8].into_iter());
-                assert_eq!(refused, Err(Unsupported::Experts), "{name}");
+                let reason = if outline.config.architecture.sinks_and_biases {
+                    Unsupported::Sinks
+                } else {
+                    Unsupported::Experts
+                };
+                assert_eq!(refused, Err(reason), "{name}");
                 continue;
             }
             let one = one

@@ -175,7 +175,7 @@ impl<'a> PipelineStep<'a> {
         let attention = &described.attention;
         match product {
             GemvKind::Qkv => self.pass.qkv(queue, layer, attention, tiles),
-            GemvKind::O => self.pass.o(queue, layer, attention, tiles),
+            GemvKind::O => self.pass.o(queue, layer, tiles),
             GemvKind::GateUp => self.pass.gate_up(queue, layer, described, tiles),
             GemvKind::Down => self.pass.down(queue, layer, described, tiles),
             GemvKind::Head => self.head(queue, tiles, &self.pass.vectors.x),

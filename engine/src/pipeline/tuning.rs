@@ -150,6 +150,7 @@ pub fn plan(text: &str) -> Result<Plan, String> {
             prefetch_limit,
             batch: 1,
             bytes: ActivationBytes::Two,
+            row_len: None,
             profile: false,
         })
     };

@@ -42,17 +42,20 @@ pub enum Unsupported {
     ProjectionNorms,
     #[error("soft caps are not supported")]
     SoftCaps,
-    #[error("attention sinks are not supported")]
+    #[error("attention sinks are not supported for several tokens at once")]
     Sinks,
-    #[error("a bias of the output projection is not supported")]
+    #[error(
+        "a bias of the output projection is not supported with an adapter, with a norm after it, or \
+         for several tokens at once"
+    )]
     OutputBias,
-    #[error("the clamped SwiGLU is not supported")]
+    #[error("the clamped SwiGLU is supported only in mixtures of experts")]
     ClampedSwiglu,
     #[error("mixtures of experts are not supported for several tokens at once")]
     Experts,
     #[error("experts that every token passes (shared experts) are not supported")]
     SharedExpert,
-    #[error("biases of experts are not supported")]
+    #[error("biases of experts are not supported for several tokens at once")]
     ExpertBiases,
     #[error("mixtures of experts whose output is normed are not supported")]
     NormedExperts,

@@ -7,7 +7,7 @@ use warpwright_kernels::shared::state;
 use warpwright_model::layer::{Attention, Experts};
 
 use super::cache_layout::CacheLayout;
-use super::resolved::ResolvedStep;
+use super::resolved::{ResolvedLayer, ResolvedStep};
 use crate::buffers::DecoderBuffers;
 
 /// The number of kernels per layer that may record timestamps.
@@ -67,6 +67,15 @@ pub(super) struct BlockFloatBuffer {
 }
 
 impl BlockFloatBuffer {
+    /// Allocates activations that are zero, for rows with padding that no kernel writes.
+    fn zeroed(context: &Context, name: &str, len: u32) -> Result<BlockFloatBuffer, Error> {
+        let (values, scales) = block_float::encode(&vec![0.0; len as usize]);
+        Ok(BlockFloatBuffer {
+            values: Buffer::from_slice(context, &values)?.labelled(name),
+            scales: Buffer::from_slice(context, &scales)?.labelled(&format!("{name}.scales")),
+        })
+    }
+
     fn new(context: &Context, name: &str, len: u32) -> Result<BlockFloatBuffer, Error> {
         let scales = (len / block_float::BFP_BLOCK) as usize;
         Ok(BlockFloatBuffer {
@@ -83,14 +92,6 @@ pub(super) struct BlockFloatViews {
 }
 
 impl BlockFloatBuffer {
-    /// Returns all activations.
-    pub(super) fn all(&self) -> BlockFloatViews {
-        BlockFloatViews {
-            values: self.values.view(),
-            scales: self.scales.view(),
-        }
-    }
-
     /// Returns the first `len` activations.
     pub(super) fn first(&self, len: u32) -> BlockFloatViews {
         let scales = (len / block_float::BFP_BLOCK) as usize;
@@ -107,6 +108,9 @@ pub(super) struct ExpertBuffers {
     pub(super) logits: Buffer<f32>,
     /// The indices of the chosen experts, `[blocks, chosen]`: each block of a GEMV has its own.
     chosen: Buffer<u32>,
+    /// The weighted sum of the chosen experts' biases of the down projections, `[hidden]`, in models
+    /// whose experts have biases.
+    pub(super) bias_sum: Option<Buffer<f32>>,
 }
 
 impl ExpertBuffers {
@@ -120,6 +124,12 @@ impl ExpertBuffers {
         Ok(Some(ExpertBuffers {
             logits: Buffer::uninit(context, count as usize)?.labelled("experts.logits"),
             chosen: Buffer::uninit(context, indices as usize)?.labelled("experts.chosen"),
+            bias_sum: if step.config.experts().any(|experts| experts.biases) {
+                let sum = Buffer::uninit(context, step.config.hidden as usize)?;
+                Some(sum.labelled("experts.bias_sum"))
+            } else {
+                None
+            },
         }))
     }
 
@@ -215,8 +225,16 @@ impl PipelineWorkspace {
             value: floats(step.max_blocks())?.labelled("head.value"),
             index: Buffer::uninit(context, step.batch as usize * blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
-            heads: BlockFloatBuffer::new(context, "heads", step.batch * c.q_len())?,
-            inner: BlockFloatBuffer::new(context, "inner", step.batch * step.inner_len())?,
+            heads: if step.heads_len() > c.q_len() {
+                BlockFloatBuffer::zeroed(context, "heads", step.batch * step.heads_len())?
+            } else {
+                BlockFloatBuffer::new(context, "heads", step.batch * c.q_len())?
+            },
+            inner: if step.layers.iter().any(ResolvedLayer::pads_inner) {
+                BlockFloatBuffer::zeroed(context, "inner", step.batch * step.inner_len())?
+            } else {
+                BlockFloatBuffer::new(context, "inner", step.batch * step.inner_len())?
+            },
             experts: ExpertBuffers::new(context, step)?,
             attention_partials: floats(c.heads() * splits * attention.partial_len())?
                 .labelled("attention.partials"),

@@ -6,7 +6,9 @@ use warpwright_driver::launch::{Host, Kernel};
 use warpwright_driver::memory::View;
 use warpwright_driver::stream::Queue;
 use warpwright_driver::{Context, Error};
-use warpwright_kernels::simple::swiglu::{ClampedSwiGluArgs, SwiGluArgs};
+use warpwright_kernels::simple::swiglu::{
+    CLAMPED_ALPHA, CLAMPED_LIMIT, ClampedSwiGluArgs, SwiGluArgs,
+};
 use warpwright_kernels::{ClampedSwiGlu, SwiGlu};
 use warpwright_model::layer::GateActivation;
 
@@ -36,10 +38,6 @@ pub(crate) struct GateLoader<'c> {
 
 /// The number of threads of a gated linear unit.
 const THREADS: u32 = 256;
-/// The factor of the gate in the sigmoid of the clamped SwiGLU.
-const ALPHA: f32 = 1.702;
-/// The bound of the inputs of the clamped SwiGLU.
-const LIMIT: f32 = 7.0;
 
 impl<'c> GateLoader<'c> {
     pub(crate) fn new(context: &'c Context) -> GateLoader<'c> {
@@ -83,8 +81,8 @@ impl GateKernel {
                     up,
                     y,
                     n,
-                    alpha: ALPHA,
-                    limit: LIMIT,
+                    alpha: CLAMPED_ALPHA,
+                    limit: CLAMPED_LIMIT,
                 },
             ),
         }

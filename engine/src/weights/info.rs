@@ -11,10 +11,20 @@ use crate::weights::packed::packed;
 /// copies.
 ///
 /// They are the same for the pipeline and for the simple kernels, because packing only moves bits.
+/// The padding of rows is not counted, see [`padding_bytes`].
 pub fn weight_bytes(model: &Outline) -> u64 {
     packed(model)
         .iter()
-        .map(|stored| stored.bytes() as u64)
+        .map(|stored| stored.file_bytes() as u64)
+        .sum()
+}
+
+/// Returns the bytes on a device that the pipeline adds to the weights, because it pads rows to whole
+/// tiles.
+pub(crate) fn padding_bytes(model: &Outline) -> u64 {
+    packed(model)
+        .iter()
+        .map(|stored| (stored.bytes() - stored.file_bytes()) as u64)
         .sum()
 }
 
@@ -43,7 +53,7 @@ pub fn step_bytes(model: &Outline, tokens: u32) -> u64 {
 fn read_bytes(model: &Outline, tokens: u32, share: impl Fn(&Layer, &Weight, u64) -> u64) -> u64 {
     let embed = packed(model)
         .embed
-        .map_or(0, |stored| stored.bytes() as u64);
+        .map_or(0, |stored| stored.file_bytes() as u64);
     let layers = model.config.layers.iter().zip(&model.weights.blocks);
     let unread = layers.flat_map(|(layer, block)| {
         let share = &share;
@@ -73,6 +83,19 @@ mod tests {
                 .unwrap(),
         )
         .unwrap()
+    }
+
+    /// The rows of 2,880 weights have 192 more on the device. Those of the output projection, which
+    /// has 4,096 inputs, have none.
+    #[test]
+    fn rows_of_gpt_oss_are_padded() {
+        let outline = outline("gpt-oss-20b", "mxfp4");
+        let q8_0 = (24 * 5120 + 201_088) * (192 / 32 * 34);
+        let mxfp4 = 24 * 32 * 3 * 2880 * (192 / 32 * 17);
+        assert_eq!(padding_bytes(&outline), q8_0 + mxfp4);
+
+        // 2.57 GB, of which the embedding is one row.
+        assert_eq!(token_bytes(&outline) / 1_000_000, 2_569);
     }
 
     #[test]

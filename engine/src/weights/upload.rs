@@ -28,6 +28,7 @@ use crate::Error;
 use crate::kernel_terms::kernel_format;
 use crate::signed;
 use crate::weights::info::weight_bytes;
+use crate::weights::padding::padded_len;
 use crate::weights::stored::{StoredPart, UploadJob};
 
 /// The sending end of the upload queue.
@@ -124,7 +125,8 @@ impl<'a> UploadQueue<'a> {
         let step = (self.chunk_bytes / group).max(1) * group;
         for start in (0..len).step_by(step) {
             let range = start..len.min(start + step);
-            let to = to.view_range(count * range.start..count * range.end);
+            let padded = [range.start, range.end].map(|at| count * part.padded_bytes(at));
+            let to = to.view_range(padded[0]..padded[1]);
             // The receiver is gone only after an error, which `with_uploader` returns.
             let _ = self.chunks.send(Chunk { part, range, to });
         }
@@ -188,7 +190,7 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
     fn work(&self, mut worker: UploadWorker, kernels: &Kernels) -> Result<Instant, Error> {
         while let Some(chunk) = self.next() {
             worker.upload(self.model, kernels, &chunk)?;
-            self.report(chunk.to.len());
+            self.report(chunk.part.weights().count() * chunk.range.len());
         }
         worker.stream.synchronize()?;
         Ok(Instant::now())
@@ -289,10 +291,21 @@ impl UploadWorker {
         };
         // Two weights of a part are uploaded one after the other and interleaved by the packing
         // kernel.
-        for (weight, at) in chunk.part.weights().zip((0..).step_by(chunk.range.len())) {
-            let to = to.view_range(at..at + chunk.range.len());
+        let padded = chunk.part.padded_bytes(chunk.range.len());
+        for (weight, at) in chunk.part.weights().zip((0..).step_by(padded)) {
+            let to = to.view_range(at..at + padded);
             let mut read = Ok(());
             self.staging.write_with(&self.stream, &to, |range, bytes| {
+                if let Some(rows) = chunk.part.padded_rows() {
+                    let first = weight.range.start + chunk.range.start;
+                    if read.is_ok() {
+                        read = rows.read(range.start, bytes, |at, stored| {
+                            model.files.read(first + at, stored)
+                        });
+                    }
+                    return;
+                }
+
                 let start = chunk.range.start + range.start;
                 if read.is_ok() {
                     read = model.files.read(weight.range.start + start, bytes);
@@ -326,14 +339,14 @@ impl UploadWorker {
         from: &View<u8>,
     ) -> Result<(), Error> {
         let weight = chunk.part.weight;
-        let len = chunk.range.len();
+        let len = chunk.part.padded_bytes(chunk.range.len());
+        let n = padded_len(chunk.part.format(), weight.row_len());
         let args = PackArgs::<Host> {
             lo: &from.view_range(0..len),
             hi: &from.view_range(from.len() - len..from.len()),
             y: &chunk.to,
-            n: weight.row_len(),
-            row_blocks: (chunk.to.len() / (16 * weight.format.row_bytes(weight.row_len() as usize)))
-                as u32,
+            n,
+            row_blocks: (chunk.to.len() / (16 * weight.format.row_bytes(n as usize))) as u32,
             per: rows.per,
             stride: rows.stride,
             step: rows.step,

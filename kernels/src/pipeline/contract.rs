@@ -97,6 +97,31 @@ pub(super) fn experts(
     })
 }
 
+/// Checks the lengths of the residual stream and of the weights of the norm, for rows of `n` weights
+/// with their padding.
+pub(super) fn normed(
+    kernel: &impl KernelDef,
+    plan: Plan,
+    x: usize,
+    gamma: usize,
+    n: u32,
+) -> Result<(), ShapeError> {
+    let Some(len) = plan.row_len else {
+        batched(kernel, plan.batch, "x", x, "n", &[n])?;
+        return kernel.length("gamma", gamma, "n", &[n]);
+    };
+    kernel.multiple("the plan's row_len", len, block_float::BFP_BLOCK)?;
+    kernel.range("the plan's row_len", len, block_float::BFP_BLOCK, n)?;
+    kernel.require(plan.batch == 1, || {
+        format!(
+            "the plan's batch is {}, must be 1 for padded rows",
+            plan.batch
+        )
+    })?;
+    kernel.length("x", x, "row_len", &[len])?;
+    kernel.length("gamma", gamma, "row_len", &[len])
+}
+
 /// Checks that `name` has `batch` times as many elements as the product of `factors`, which
 /// `formula` spells.
 pub(super) fn batched(

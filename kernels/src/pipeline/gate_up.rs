@@ -11,7 +11,7 @@ use super::{Packed, Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::harness::{Case, Variant};
-use crate::shared::{Contract, check_lengths};
+use crate::shared::Contract;
 use crate::simple::swiglu::Activation;
 use ptx_gen::*;
 
@@ -21,9 +21,9 @@ args! {
         /// `[2 * rows, n]`: the weights as tiles. Each row block has eight rows of both matrices
         /// ([`RowOrder::GATE_UP`](crate::RowOrder::GATE_UP)).
         w: In<u8>,
-        /// `[batch, n]`: the residual stream
+        /// `[batch, n]`: the residual stream, without the padding of rows
         x: In<f32>,
-        /// `[n]`: weights of the norm
+        /// `[n]`: weights of the norm, without the padding of rows
         gamma: In<f32>,
         /// `[batch, rows]`: the results as 16-bit integers, see [`block_float`](super::block_float)
         y: Out<u16>,
@@ -84,10 +84,7 @@ impl KernelDef for GateUp {
     fn grid(&self, a: &GateUpArgs<Shape>) -> Result<Grid, ShapeError> {
         let &GateUpArgs { n, .. } = a;
         self.multiple("rows", a.rows, HALF)?;
-        super::contract::batched(self, self.plan.batch, "x", a.x, "n", &[n])?;
-        check_lengths! { self, a:
-            gamma == n,
-        }
+        super::contract::normed(self, self.plan, a.x, a.gamma, n)?;
         super::contract::bfp_lengths(
             self,
             self.plan.batch,
@@ -177,9 +174,9 @@ impl LoraProduct for GateUp {
         let tokens =
             a.y.chunks_mut(a.rows as usize)
                 .zip(scales)
-                .zip(a.x.chunks(a.n as usize));
+                .zip(a.x.chunks(self.plan.unpadded(a.n) as usize));
         for (token, ((y, y_scale), x)) in tokens.enumerate() {
-            let x = super::reference::normed(x, a.gamma, a.epsilon);
+            let x = super::reference::padded_normed(x, a.gamma, a.epsilon, a.n);
             let adapter =
                 |row: usize| lora::exact(lora.as_ref(), 2, token, row as u32 / HALF % 2, row);
             let sums = super::reference::exact64(self.format, a.w, &x).enumerate();
@@ -203,20 +200,16 @@ impl LoraProduct for GateUp {
 
 impl Variant for GateUp {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        case::shapes(self.format, self.plan.batch)
+        case::shapes(self.format, self.plan)
             .into_iter()
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
                 let rows = shape.rows / 2;
-                let gamma: Vec<f32> = random
-                    .units(shape.n as usize)
-                    .iter()
-                    .map(|g| 1.0 + g / 4.0)
-                    .collect();
+                let gamma = case::gamma(&mut random, self.plan, shape.n);
                 let y = (shape.batch * rows) as usize;
                 let args = [
                     CpuArg::U8(packed.tiles),
-                    CpuArg::F32(packed.x),
+                    CpuArg::F32(case::unpadded(packed.x, self.plan)),
                     CpuArg::F32(gamma),
                     CpuArg::U16(vec![0; y]),
                     CpuArg::F32(vec![0.0; y / block_float::BFP_BLOCK as usize]),

@@ -26,9 +26,9 @@ args! {
     pub struct LmHeadArgs {
         /// `[rows, n]`: the weights as tiles in plain row order
         w: In<u8>,
-        /// `[batch, n]`: the residual stream
+        /// `[batch, n]`: the residual stream, without the padding of rows
         x: In<f32>,
-        /// `[n]`: weights of the norm
+        /// `[n]`: weights of the norm, without the padding of rows
         gamma: In<f32>,
         /// `[batch, rows]`: the logits
         logits: Out<f32>,
@@ -101,10 +101,7 @@ impl KernelDef for LmHead {
         let batched = |name, found, formula, len| {
             super::contract::batched(self, self.plan.batch, name, found, formula, &[len])
         };
-        batched("x", a.x, "n", n)?;
-        check_lengths! { self, a:
-            gamma == n,
-        }
+        super::contract::normed(self, self.plan, a.x, a.gamma, n)?;
         batched("logits", a.logits, "rows", a.rows)?;
         batched("value", a.value, "blocks", a.stream.blocks)?;
         batched("index", a.index, "blocks", a.stream.blocks)?;
@@ -152,11 +149,9 @@ impl KernelDef for LmHead {
         let blocks = a.stream.blocks as usize;
         let batch = self.plan.batch as usize;
         for item in 0..batch {
-            let x = super::reference::normed(
-                &a.x[item * a.n as usize..][..a.n as usize],
-                a.gamma,
-                a.epsilon,
-            );
+            let len = self.plan.unpadded(a.n) as usize;
+            let x =
+                super::reference::padded_normed(&a.x[item * len..][..len], a.gamma, a.epsilon, a.n);
             let logits = &mut a.logits[item * rows..][..rows];
             for (y, sum) in logits
                 .iter_mut()
@@ -367,15 +362,11 @@ fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
 
 impl Variant for LmHead {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        case::shapes(self.format, self.plan.batch)
+        case::shapes(self.format, self.plan)
             .into_iter()
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
-                let gamma: Vec<f32> = random
-                    .units(shape.n as usize)
-                    .iter()
-                    .map(|g| 1.0 + g / 4.0)
-                    .collect();
+                let gamma = case::gamma(&mut random, self.plan, shape.n);
                 let [rows, blocks] = [shape.rows, shape.blocks].map(|n| (shape.batch * n) as usize);
                 let ctx = 4;
 
@@ -391,7 +382,7 @@ impl Variant for LmHead {
                     .collect();
                 let mut args = vec![
                     CpuArg::U8(packed.tiles),
-                    CpuArg::F32(packed.x),
+                    CpuArg::F32(case::unpadded(packed.x, self.plan)),
                     CpuArg::F32(gamma),
                     CpuArg::F32(vec![0.0; rows]),
                     CpuArg::F32(vec![0.0; blocks]),

@@ -41,6 +41,7 @@ pub mod add_normed;
 pub mod advance;
 pub mod attention;
 mod batch;
+mod bias;
 pub mod block_float;
 mod contract;
 mod embed;
@@ -61,10 +62,16 @@ pub(crate) mod variants;
 
 pub use add_normed::{AddNormed, AddNormedArgs};
 pub use advance::Advance;
-pub use attention::{PipelinedAttention, PipelinedAttentionArgs};
+pub use attention::{
+    PipelinedAttention, PipelinedAttentionArgs, SinkArgs, WithSinks, WithSinksArgs,
+};
+pub use bias::{BiasArgs, BiasedProduct, WithBias, WithBiasArgs};
 pub use embed::{EmbedRows, EmbedTiled, EmbedTokenArgs};
 pub use experts::down::{ExpertDown, ExpertDownArgs};
-pub use experts::gate_up::{ExpertGateUp, ExpertGateUpArgs};
+pub use experts::gate_up::{
+    ExpertActivation, ExpertBiasArgs, ExpertGateUp, ExpertGateUpArgs, WithExpertBiases,
+    WithExpertBiasesArgs,
+};
 pub use experts::logits::{ExpertLogits, ExpertLogitsArgs};
 pub use gate_up::{GateUp, GateUpArgs};
 pub(crate) use gemv::case::Packed;

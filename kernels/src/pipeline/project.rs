@@ -3,6 +3,7 @@
 //! [`ProjectOutput`]).
 
 use super::batch::BatchItem;
+use super::bias::{self, BiasedProduct, WithBias};
 use super::block_float::{self, BlockFloat};
 use super::gemv::case;
 use super::gemv::epilogue::{Epilogue, Results, Store};
@@ -97,11 +98,30 @@ impl KernelDef for Project {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>) {
-        self.program_with(k, a, None);
+        self.emit(k, a, None, None);
     }
 
     fn reference(&self, a: ProjectArgs<Cpu<'_>>) {
-        self.reference_with(a, None);
+        self.compute(a, None, None);
+    }
+}
+
+impl BiasedProduct for Project {
+    fn rows(a: &ProjectArgs<Shape>) -> u32 {
+        a.rows
+    }
+
+    fn program_biased<'k>(
+        &self,
+        k: Builder<'k>,
+        a: ProjectArgs<Dev<'k>>,
+        bias: Option<Ptr<'k, f32, Fresh>>,
+    ) {
+        self.emit(k, a, None, bias);
+    }
+
+    fn reference_biased(&self, a: ProjectArgs<Cpu<'_>>, bias: Option<&[f32]>) {
+        self.compute(a, None, bias);
     }
 }
 
@@ -122,6 +142,23 @@ impl LoraProduct for Project {
         a: ProjectArgs<Dev<'k>>,
         lora: Option<LoraArgs<Dev<'k>>>,
     ) {
+        self.emit(k, a, lora, None);
+    }
+
+    fn reference_with(&self, a: ProjectArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
+        self.compute(a, lora, None);
+    }
+}
+
+impl Project {
+    /// Emits the program, with an adapter and a bias or without them.
+    fn emit<'k>(
+        &self,
+        k: Builder<'k>,
+        a: ProjectArgs<Dev<'k>>,
+        lora: Option<LoraArgs<Dev<'k>>>,
+        bias: Option<Ptr<'k, f32, Fresh>>,
+    ) {
         let stream = WeightStream {
             k,
             plan: self.plan,
@@ -140,6 +177,7 @@ impl LoraProduct for Project {
         let residual = Residual {
             y: a.y,
             rows: a.rows,
+            bias,
         };
 
         // A single token loads the old residual before the matmul ends. For a batch, that would
@@ -155,7 +193,13 @@ impl LoraProduct for Project {
         }
     }
 
-    fn reference_with(&self, a: ProjectArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
+    /// Computes the reference, with an adapter and a bias or without them.
+    fn compute(
+        &self,
+        a: ProjectArgs<Cpu<'_>>,
+        lora: Option<LoraArgs<Cpu<'_>>>,
+        bias: Option<&[f32]>,
+    ) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         let x = block_float::decode(a.x, a.x_scale);
         for (token, (y, x)) in
@@ -169,6 +213,7 @@ impl LoraProduct for Project {
                 .enumerate()
             {
                 let sum = sum + lora::exact(lora.as_ref(), 1, token, 0, row);
+                let sum = sum + bias::exact(bias, row);
                 let old = if self.output == ProjectOutput::Raw {
                     0.0
                 } else {
@@ -185,6 +230,8 @@ impl LoraProduct for Project {
 pub(crate) struct Residual<'k> {
     pub(crate) y: Ptr<'k, f32, ReadWrite>,
     pub(crate) rows: U32<'k>,
+    /// `[rows]`: the bias, if there is one.
+    pub(crate) bias: Option<Ptr<'k, f32, Fresh>>,
 }
 
 impl<'k> Residual<'k> {
@@ -193,9 +240,18 @@ impl<'k> Residual<'k> {
         item.of(self.y, self.rows).at(r.shares[0].0 * ROWS + i)
     }
 
-    /// Returns the sum of row `i` of the block, for one token.
-    fn sum(r: &Results<'k>, i: U32<'k>, item: BatchItem<'k>) -> F32<'k> {
-        r.row(0, i / ROWS, i % ROWS, item)
+    /// Returns the address of the bias of row `i` of the block.
+    fn bias(&self, r: &Results<'k>, i: U32<'k>) -> Option<Ptr<'k, f32, Fresh>> {
+        self.bias.map(|bias| bias.at(r.shares[0].0 * ROWS + i))
+    }
+
+    /// Returns the sum of row `i` of the block with its bias, for one token.
+    fn sum(&self, r: &Results<'k>, i: U32<'k>, item: BatchItem<'k>) -> F32<'k> {
+        let sum = r.row(0, i / ROWS, i % ROWS, item);
+        match self.bias(r, i) {
+            None => sum,
+            Some(bias) => sum + bias.ld(),
+        }
     }
 
     /// Stores the sums instead of adding them.
@@ -205,7 +261,7 @@ impl<'k> Residual<'k> {
             "epilogue: store the sums of each token",
         );
         r.each(r.shares[0].1 * ROWS, ROWS, |i, item| {
-            self.place(r, i, item).st(Self::sum(r, i, item))
+            self.place(r, i, item).st(self.sum(r, i, item))
         });
     }
 
@@ -218,49 +274,66 @@ impl<'k> Residual<'k> {
         );
         r.each(r.shares[0].1 * ROWS, ROWS, |i, item| {
             let at = self.place(r, i, item);
-            at.st(at.fresh().ld() + Self::sum(r, i, item));
+            at.st(at.fresh().ld() + self.sum(r, i, item));
         });
     }
 }
 
 impl<'k> Epilogue<'k> for Residual<'k> {
-    /// The address of the thread's first row, and whether the row exists.
-    type Addresses = (Ptr<'k, f32, ReadWrite>, Pred<'k>);
-    /// The old value of the thread's first row.
-    type Operands = Var<'k, f32>;
+    type Addresses = FirstRow<'k>;
+    /// The old value of the thread's first row, and its bias.
+    type Operands = (Var<'k, f32>, Option<Var<'k, f32>>);
 
     fn addresses(&self, r: &Results<'k>) -> Self::Addresses {
-        (
-            self.place(r, r.thread, BatchItem::ONLY),
-            r.thread.lt(r.shares[0].1 * ROWS),
-        )
+        FirstRow {
+            at: self.place(r, r.thread, BatchItem::ONLY),
+            exists: r.thread.lt(r.shares[0].1 * ROWS),
+            bias: self.bias(r, r.thread),
+        }
     }
 
-    fn prefetch(&self, k: Builder<'k>, &(at, exists): &Self::Addresses) -> Self::Operands {
+    fn prefetch(&self, k: Builder<'k>, first: &Self::Addresses) -> Self::Operands {
         let mut old = k.var(0.0);
-        at.fresh().ld_if(exists, &mut old);
-        old
+        first.at.fresh().ld_if(first.exists, &mut old);
+        let bias = first.bias.map(|at| {
+            let mut bias = k.var(0.0);
+            at.ld_if(first.exists, &mut bias);
+            bias
+        });
+        (old, bias)
     }
 
-    fn store(&self, r: &Results<'k>, (at, exists): Self::Addresses, old: Self::Operands) {
+    fn store(&self, r: &Results<'k>, first: Self::Addresses, (old, bias): Self::Operands) {
         r.k.section(
             "pipeline/project/add",
             "epilogue: add to the residual stream",
         );
-        let add = |at: Ptr<'k, f32, ReadWrite>, i: U32<'k>, old: F32<'k>| {
-            at.st(old + Self::sum(r, i, BatchItem::ONLY));
-        };
-        r.k.when(exists, || add(at, r.thread, old.get()));
+        r.k.when(first.exists, || {
+            let i = r.thread;
+            let old = old.get();
+            let sum = r.row(0, i / ROWS, i % ROWS, BatchItem::ONLY);
+            let sum = bias.map_or(sum, |bias| sum + bias.get());
+            first.at.st(old + sum);
+        });
         r.k.for_each(r.thread + r.threads, r.shares[0].1 * ROWS, r.threads, |i| {
             let at = self.place(r, i, BatchItem::ONLY);
-            add(at, i, self.place(r, i, BatchItem::ONLY).fresh().ld());
+            let old = self.place(r, i, BatchItem::ONLY).fresh().ld();
+            at.st(old + self.sum(r, i, BatchItem::ONLY));
         });
     }
 }
 
+/// The first row of a thread in the epilogue that adds to the residual stream.
+pub(crate) struct FirstRow<'k> {
+    at: Ptr<'k, f32, ReadWrite>,
+    exists: Pred<'k>,
+    /// The address of its bias, if there is one.
+    bias: Option<Ptr<'k, f32, Fresh>>,
+}
+
 impl Variant for Project {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        case::shapes(self.format, self.plan.batch)
+        case::shapes(self.format, self.plan)
             .into_iter()
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
@@ -277,6 +350,12 @@ impl Variant for Project {
                 case::case((self.plan, &segments), shape, args, &[shape.rows, shape.n])
             })
             .collect()
+    }
+}
+
+impl Variant for WithBias<Project> {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        bias::cases(&self.0, seed, |args| lora::size(&args[4]))
     }
 }
 

@@ -17,9 +17,9 @@ use super::{Plan, Segments};
 use crate::format::Format;
 use crate::format::tile::ROWS;
 use crate::harness::{Case, Variant};
+use crate::shared::Contract;
 use crate::shared::cache::{self, CachePages, key, keys};
 use crate::shared::state::{LEN, StepState};
-use crate::shared::{Contract, check_lengths};
 use crate::simple::rope::Pairing;
 use ptx_gen::*;
 
@@ -30,9 +30,9 @@ args! {
         /// the rows of a rotary pair together ([`RowOrder`](crate::RowOrder)), and values have
         /// plain row order.
         w: In<u8>,
-        /// `[batch, n]`: the residual stream
+        /// `[batch, n]`: the residual stream, without the padding of rows
         x: In<f32>,
-        /// `[n]`: weights of the norm
+        /// `[n]`: weights of the norm, without the padding of rows
         gamma: In<f32>,
         /// `[(heads + 2 * kv_heads) * head_dim]`: the bias of queries, keys and values, in this
         /// order. It is not read without bias.
@@ -170,10 +170,7 @@ impl CacheKernel for Qkv {
             super::contract::batched(self, self.plan.batch, name, found, formula, factors)
         };
         self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
-        batched("x", a.x, "n", &[n])?;
-        check_lengths! { self, a:
-            gamma == n,
-        }
+        super::contract::normed(self, self.plan, a.x, a.gamma, n)?;
         if self.bias {
             let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
             self.length("bias", a.bias, "(heads + 2 * kv_heads) * head_dim", &rows)?;
@@ -335,7 +332,9 @@ impl Qkv {
     ) {
         let n = a.n as usize;
         let dim = a.head_dim as usize;
-        let x = super::reference::normed(&a.x[token * n..][..n], a.gamma, a.epsilon);
+        let len = self.plan.unpadded(a.n) as usize;
+        let x = &a.x[token * len..][..len];
+        let x = super::reference::padded_normed(x, a.gamma, a.epsilon, a.n);
         let mut from = 0;
         let mut first = 0;
         for (matrix, count) in [a.heads, a.kv_heads, a.kv_heads].into_iter().enumerate() {
@@ -869,7 +868,7 @@ impl Qkv {
             position,
             blocks,
         } = shape;
-        let n = 512;
+        let n = case::padded(self.formats[0], self.plan, 512);
         let segments = self.segments(heads, kv, dim);
         let mut random = crate::shared::Random(seed);
         let tiles = |&(format, count): &(Format, u32)| {
@@ -884,12 +883,8 @@ impl Qkv {
         let w: Vec<u8> = segments.0.iter().flat_map(tiles).collect();
         let rows = (heads + 2 * kv) * dim;
         let batch = self.plan.batch;
-        let x = random.units((batch * n) as usize);
-        let gamma: Vec<f32> = random
-            .units(n as usize)
-            .iter()
-            .map(|g| 1.0 + g / 4.0)
-            .collect();
+        let x = random.units((batch * self.plan.unpadded(n)) as usize);
+        let gamma = case::gamma(&mut random, self.plan, n);
         let bias = random.units(rows as usize);
         let radians = (0..batch).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
         let angles: Vec<f32> = radians

@@ -21,6 +21,14 @@ pub(super) fn exact(format: Format, w: &[u8], x: &[f32]) -> Vec<f64> {
     exact64(format, w, &x).collect()
 }
 
+/// Returns `x * gamma / rms(x)` in double precision, followed by zeros up to the length `n` of a
+/// padded row.
+pub(super) fn padded_normed(x: &[f32], gamma: &[f32], epsilon: f32, n: u32) -> Vec<f64> {
+    let mut normed = normed(x, gamma, epsilon);
+    normed.resize(n as usize, 0.0);
+    normed
+}
+
 /// Returns `x * gamma / rms(x)` in double precision.
 pub(crate) fn normed(x: &[f32], gamma: &[f32], epsilon: f32) -> Vec<f64> {
     let square = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / x.len() as f64;

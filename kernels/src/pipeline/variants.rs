@@ -2,10 +2,11 @@
 
 use super::add_normed::AddNormed;
 use super::advance::Advance;
-use super::attention::PipelinedAttention;
+use super::attention::{PipelinedAttention, WithSinks};
+use super::bias::WithBias;
 use super::embed::{EmbedRows, EmbedTiled};
 use super::experts::down::ExpertDown;
-use super::experts::gate_up::ExpertGateUp;
+use super::experts::gate_up::{ExpertActivation, ExpertGateUp, WithExpertBiases};
 use super::experts::logits::ExpertLogits;
 use super::gate_up::GateUp;
 use super::gemv::lora::WithLora;
@@ -97,6 +98,7 @@ pub(crate) fn layer() -> Variants {
     list.append(gate_up());
     list.append(experts());
     list.append(head());
+    list.append(gpt_oss());
     list.append(lora());
     list.append(paged());
     list.add([8, 1100].map(|batch| SplitPrompt { batch }));
@@ -287,9 +289,10 @@ fn experts() -> Variants {
     list.add([true, false].map(|overlap| ExpertLogits { overlap }));
     let gate_up = |format| ExpertGateUp {
         format,
-        activation: Activation::Silu,
+        activation: ExpertActivation::Gated(Activation::Silu),
         weighting: Weighting::Chosen,
         per_lane: 2,
+        stride: None,
         plan: Plan::large(format),
     };
     list.add(Format::tiled().map(gate_up));
@@ -300,7 +303,7 @@ fn experts() -> Variants {
             ..gate_up(Q4_K)
         },
         ExpertGateUp {
-            activation: Activation::GeluTanh,
+            activation: ExpertActivation::Gated(Activation::GeluTanh),
             weighting: Weighting::All,
             per_lane: 16,
             ..gate_up(Q8_0)
@@ -317,6 +320,68 @@ fn experts() -> Variants {
         down(Q6_K, Plan::TWELVE_WARPS),
         down(BF16, Plan::HALF_SHORT_ROWS),
     ]);
+    list
+}
+
+/// Returns the kernels of what only gpt-oss has: sinks, biases of all projections, the clamped
+/// SwiGLU, and rows that are padded to whole tiles.
+fn gpt_oss() -> Variants {
+    let mut list = Variants::default();
+    let of = PipelinedAttention::new;
+    list.add(
+        [
+            of(64, 8),
+            of(64, 8).with_window(128),
+            of(128, 9),
+            of(64, 7).with_batch(2),
+            PipelinedAttention::without_overlap(64, 1),
+        ]
+        .map(WithSinks),
+    );
+    let padded = |plan: Plan| plan.with_row_len(Some(480));
+    list.add([Qkv {
+        plan: padded(Plan::DEFAULT),
+        ..Qkv::with_default_plan([Q8_0; 3], Pairing::HalfSplit, true)
+    }]);
+    let project = |format, plan| Project {
+        format,
+        output: ProjectOutput::Residual,
+        plan,
+    };
+    list.add(
+        [
+            project(Q8_0, Plan::DEFAULT),
+            project(BF16, Plan::HALF_SHORT_ROWS),
+        ]
+        .map(WithBias),
+    );
+    list.add([GateUp {
+        format: Q8_0,
+        activation: Activation::Silu,
+        plan: padded(Plan::DEFAULT),
+    }]);
+    list.add([true, false].map(|overlap| WithBias(ExpertLogits { overlap })));
+    let gate_up = |format, plan| ExpertGateUp {
+        format,
+        activation: ExpertActivation::ClampedSwiglu,
+        weighting: Weighting::Chosen,
+        per_lane: 1,
+        stride: None,
+        plan,
+    };
+    list.add([
+        WithExpertBiases(ExpertGateUp {
+            stride: Some(64),
+            ..gate_up(MXFP4, padded(Plan::DEFAULT))
+        }),
+        WithExpertBiases(gate_up(F16, Plan::HALF)),
+    ]);
+    let down = |format, plan| ExpertDown { format, plan };
+    list.add([down(MXFP4, Plan::DEFAULT), down(F16, Plan::HALF)].map(WithBias));
+    list.add([LmHead {
+        format: Q8_0,
+        plan: padded(Plan::DEFAULT),
+    }]);
     list
 }
 

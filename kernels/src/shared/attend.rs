@@ -14,6 +14,18 @@ pub(crate) struct AttendedPart {
 }
 
 impl AttendedPart {
+    /// Adds a score in log2 units that has a weight but no value.
+    pub(crate) fn with_sink(mut self, sink: f64) -> AttendedPart {
+        let max = self.max.max(sink);
+        let shrink = (self.max - max).exp2();
+        for value in &mut self.values {
+            *value *= shrink;
+        }
+        self.sum = self.sum * shrink + (sink - max).exp2();
+        self.max = max;
+        self
+    }
+
     /// Returns the weighted mean of the values.
     pub(crate) fn mean(self) -> Vec<f64> {
         let sum = self.sum;

@@ -101,6 +101,44 @@ args! {
     }
 }
 
+/// The factor of the gate in the sigmoid of the clamped SwiGLU of gpt-oss.
+pub const CLAMPED_ALPHA: f32 = 1.702;
+/// The bound of the inputs of the clamped SwiGLU of gpt-oss.
+pub const CLAMPED_LIMIT: f32 = 7.0;
+
+/// The clamped SwiGLU on the device: `g * sigmoid(alpha * g) * (u + 1)` with bounded inputs.
+#[derive(Clone, Copy)]
+pub(crate) struct ClampedUnit<'k> {
+    pub(crate) alpha: F32<'k>,
+    pub(crate) limit: F32<'k>,
+}
+
+impl<'k> ClampedUnit<'k> {
+    /// Returns the value, but at most the limit.
+    pub(crate) fn below(self, v: F32<'k>) -> F32<'k> {
+        // A minimum would replace NaN by the bound. A selection keeps it, because NaN compares
+        // greater than nothing.
+        v.gt(self.limit).select(self.limit, v)
+    }
+
+    /// Returns the result of two inputs that are [`below`](ClampedUnit::below) the limit.
+    pub(crate) fn of_bounded(self, gate: F32<'k>, up: F32<'k>) -> F32<'k> {
+        let lowest = self.limit * -1.0;
+        let up = up.lt(lowest).select(lowest, up);
+        let power = (gate * self.alpha * -LOG2_E).ex2();
+        let sigmoid = (power + 1.0).rcp();
+        gate * sigmoid * (up + 1.0)
+    }
+}
+
+/// Returns the clamped SwiGLU in double precision.
+pub(crate) fn clamped_exactly(gate: f64, up: f64, alpha: f64, limit: f64) -> f64 {
+    // `clamp` keeps NaN.
+    let gate = gate.clamp(f64::NEG_INFINITY, limit);
+    let up = up.clamp(-limit, limit);
+    gate / (1.0 + (-alpha * gate).exp()) * (up + 1.0)
+}
+
 /// Kernel that computes `g * sigmoid(alpha * g) * (u + 1)` with the bounded inputs `g` and `u`, one
 /// element per thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,16 +171,13 @@ impl KernelDef for ClampedSwiGlu {
     fn program<'k>(&self, k: Builder<'k>, a: ClampedSwiGluArgs<Dev<'k>>) {
         let i = k.ctaid() * CLAMPED_THREADS + k.tid();
         k.when(i.lt(a.n), || {
-            // A minimum would replace NaN by the bound. A selection keeps it, because NaN compares
-            // greater than nothing.
-            let below = |v: F32<'k>| v.gt(a.limit).select(a.limit, v);
-            let gate = below(a.gate.at(i).ld());
-            let up = below(a.up.at(i).ld());
-            let lowest = a.limit * -1.0;
-            let up = up.lt(lowest).select(lowest, up);
-            let power = (gate * a.alpha * -LOG2_E).ex2();
-            let sigmoid = (power + 1.0).rcp();
-            a.y.at(i).st(gate * sigmoid * (up + 1.0));
+            let unit = ClampedUnit {
+                alpha: a.alpha,
+                limit: a.limit,
+            };
+            let gate = unit.below(a.gate.at(i).ld());
+            let up = unit.below(a.up.at(i).ld());
+            a.y.at(i).st(unit.of_bounded(gate, up));
         });
     }
 
@@ -150,10 +185,7 @@ impl KernelDef for ClampedSwiGlu {
         let limit = f64::from(a.limit);
         let alpha = f64::from(a.alpha);
         for ((y, &gate), &up) in a.y.iter_mut().zip(a.gate).zip(a.up) {
-            // `clamp` keeps NaN.
-            let gate = f64::from(gate).clamp(f64::NEG_INFINITY, limit);
-            let up = f64::from(up).clamp(-limit, limit);
-            *y = (gate / (1.0 + (-alpha * gate).exp()) * (up + 1.0)) as f32;
+            *y = clamped_exactly(gate.into(), up.into(), alpha, limit) as f32;
         }
     }
 }
@@ -187,8 +219,8 @@ impl Variant for ClampedSwiGlu {
                     CpuArg::F32(up),
                     CpuArg::F32(vec![0.0; n]),
                     CpuArg::scalar(n as u32),
-                    CpuArg::scalar(1.702f32),
-                    CpuArg::scalar(7.0f32),
+                    CpuArg::scalar(CLAMPED_ALPHA),
+                    CpuArg::scalar(CLAMPED_LIMIT),
                 ],
                 bound: 1e-6,
             }

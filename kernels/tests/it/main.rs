@@ -8,6 +8,7 @@ mod emulator;
 mod experts;
 mod flash;
 mod formats;
+mod gpt_oss;
 mod machine;
 mod matmul;
 mod matmul_sync;

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::architecture::family::{Architecture, FamilyBiases, LocalRope, Windows};
 use crate::architecture::outline::{Outline, TensorSource, Weight, layout};
 use crate::config::hyperparameters::{ExpertLayers, Factors, Hyperparameters, Local, SoftCaps};
-use crate::config::rope::{Rope, Scaling};
+use crate::config::rope::{Rope, Scaling, Yarn, YarnBounds};
 use crate::format::weight_format::WeightFormat;
 use crate::format::weight_format::WeightFormat::*;
 use crate::layer::attention::QkvBias;
@@ -31,10 +31,19 @@ const QWEN2: &Architecture = Architecture::QWEN2;
 const QWEN3: &Architecture = Architecture::QWEN3;
 const GEMMA3: &Architecture = Architecture::GEMMA3;
 const QWEN3_MOE: &Architecture = Architecture::QWEN3_MOE;
+const GPT_OSS: &Architecture = Architecture::GPT_OSS;
+/// The scaling of the rotary frequencies of gpt-oss.
+const GPT_OSS_SCALING: Scaling = Scaling::Yarn(Yarn {
+    factor: 32.0,
+    original_context: 4096,
+    beta_fast: 32.0,
+    beta_slow: 1.0,
+    bounds: YarnBounds::Exact,
+});
 
 /// The known models, from their `config.json` files.
 #[rustfmt::skip] // one model a line
-pub static SHAPES: [Shape; 14] = [
+pub static SHAPES: [Shape; 15] = [
     // layers hidden ffn heads kv head vocab context rope base epsilon tied
     shape("llama3.1-8b",    LLAMA, [32,     4096, 14336,  32,  8, 128, 128256, 131072], 500_000.0,   1e-5, false),
     shape("llama3.2-1b",    LLAMA, [16,     2048,  8192,  32,  8,  64, 128256, 131072], 500_000.0,   1e-5, true),
@@ -48,8 +57,9 @@ pub static SHAPES: [Shape; 14] = [
     shape("qwen3-4b",       QWEN3, [36,     2560,  9728,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
     shape("qwen3-8b",       QWEN3, [36,     4096, 12288,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, false),
     with_experts(experts(128, 8, 768), "qwen3-30b-a3b", QWEN3_MOE, [48, 2048, 0, 32, 4, 128, 151936, 40960], 1_000_000.0, 1e-6, false),
-    local(512, 1.0, shape("gemma3-1b", GEMMA3, [26, 1152, 6912, 4, 1, 256, 262144, 32768], 1_000_000.0, 1e-6, true)),
-    local(1024, 8.0, shape("gemma3-4b", GEMMA3, [34, 2560, 10240, 8, 4, 256, 262208, 131072], 1_000_000.0, 1e-6, true)),
+    local(128, GPT_OSS_SCALING, with_experts(gpt_oss_experts(), "gpt-oss-20b", GPT_OSS, [24, 2880, 0, 64, 8, 64, 201088, 131072], 150_000.0, 1e-5, false)),
+    local(512, Scaling::Linear(1.0), shape("gemma3-1b", GEMMA3, [26, 1152, 6912, 4, 1, 256, 262144, 32768], 1_000_000.0, 1e-6, true)),
+    local(1024, Scaling::Linear(8.0), shape("gemma3-4b", GEMMA3, [34, 2560, 10240, 8, 4, 256, 262208, 131072], 1_000_000.0, 1e-6, true)),
 ];
 
 /// Returns a mixture of experts in every layer.
@@ -64,6 +74,23 @@ const fn experts(count: u32, chosen: u32, width: u32) -> Option<ExpertLayers> {
             weight_scale: 1.0,
             shared: None,
             biases: false,
+        },
+        dense: vec![],
+    })
+}
+
+/// Returns the experts of gpt-oss-20b.
+const fn gpt_oss_experts() -> Option<ExpertLayers> {
+    Some(ExpertLayers {
+        experts: Experts {
+            count: 32,
+            chosen: 4,
+            width: 2880,
+            activation: GateActivation::ClampedSwiglu,
+            weighting: ExpertWeighting::SoftmaxOfChosen,
+            weight_scale: 1.0,
+            shared: None,
+            biases: true,
         },
         dense: vec![],
     })
@@ -127,21 +154,26 @@ const fn with_experts(
     }
 }
 
-/// Returns the shape with a window in the layers that the family defines, and linear scaling in the
-/// others.
-const fn local(window: u32, scaling: f64, mut shape: Shape) -> Shape {
-    if let Windows::Local {
-        period,
-        rope: LocalRope::Base(base),
-        ..
-    } = shape.hyperparameters.architecture.windows
-    {
+/// The magnitude of YaRN with a factor of 32: `0.1 ln(32) + 1`. The function that computes it is not
+/// constant.
+const YARN_32: f64 = 1.346_573_590_279_972_7;
+
+/// Returns the shape with a window in the layers that the family defines, and this scaling in the
+/// others, or in all layers if they have the same rotation.
+const fn local(window: u32, scaling: Scaling, mut shape: Shape) -> Shape {
+    if let Windows::Local { period, rope, .. } = shape.hyperparameters.architecture.windows {
+        shape.hyperparameters.rope.scaling = scaling;
+        if let Scaling::Yarn(_) = scaling {
+            shape.hyperparameters.rope.magnitude = YARN_32;
+        }
+        let rope = match rope {
+            LocalRope::Base(base) => Rope::plain(shape.hyperparameters.head_dim, base),
+            LocalRope::Same => shape.hyperparameters.rope,
+            // No known model has these.
+            LocalRope::Unscaled | LocalRope::Only => return shape,
+        };
         shape.hyperparameters.window = Some(window);
-        shape.hyperparameters.local = Some(Local {
-            period,
-            rope: Rope::plain(shape.hyperparameters.head_dim, base),
-        });
-        shape.hyperparameters.rope.scaling = Scaling::Linear(scaling);
+        shape.hyperparameters.local = Some(Local { period, rope });
     }
     shape
 }
@@ -336,6 +368,12 @@ impl TensorSource for ModelPlan<'_> {
 impl ModelPlan<'_> {
     /// `llama_tensor_get_type` of llama.cpp, for the quantizations above.
     fn format(&self, name: &str) -> WeightFormat {
+        // Of a mixture, llama.cpp stores only the experts in MXFP4, and everything else in Q8_0.
+        let mixture = self.shape.hyperparameters.experts.is_some();
+        if self.quantization.most == MXFP4 && mixture && !name.ends_with("_exps.weight") {
+            return Q8_0;
+        }
+
         let head = if self.shape.tied {
             "token_embd.weight"
         } else {
@@ -460,6 +498,31 @@ mod tests {
         assert_eq!(down(6).range.len(), 128 * 2048 * 768 / 256 * 144);
         assert_eq!(block.gate_experts.as_ref().unwrap().format, Q4_K);
         assert!(block.dense().is_none());
+    }
+
+    /// 20.9 billion parameters, of which a token uses 3.6 billion with the embedding and the head, as
+    /// the model's makers write. In MXFP4, only experts have that format.
+    #[test]
+    fn gpt_oss_20b_has_the_sizes_of_its_name() {
+        let outline = outline("gpt-oss-20b", "mxfp4").unwrap();
+        let all = crate::info::format_totals(&outline);
+        let all: u64 = all.values().map(|total| total.numbers).sum();
+        assert_eq!(all / 10_000_000, 2_091);
+        let block = &outline.weights.blocks[7];
+        assert_eq!(block.gate_experts.as_ref().unwrap().format, MXFP4);
+        assert_eq!(block.down_experts.as_ref().unwrap().format, MXFP4);
+        assert_eq!([block.q.format, block.v.format, block.o.format], [Q8_0; 3]);
+        assert_eq!(outline.weights.head().format, Q8_0);
+        assert_eq!(block.sinks.as_ref().unwrap().dims, [64]);
+
+        // Every second layer has a window, and all have the same rotation.
+        let windows = [0, 1, 2].map(|layer: usize| match &outline.config.layers[layer].mixer {
+            crate::layer::attention::Mixer::Attention(attention) => attention.window,
+        });
+        assert_eq!(windows, [Some(128), None, Some(128)]);
+        assert_eq!(outline.config.ropes.len(), 1);
+        let rope = &outline.config.ropes[0];
+        assert!((rope.magnitude - rope.scaling.magnitude()).abs() < 1e-15);
     }
 
     #[test]

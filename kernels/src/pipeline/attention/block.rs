@@ -47,6 +47,8 @@ pub(super) struct AttentionBlock<'a, 'k> {
     outcome: Ptr<'k, f32, Shared>,
     /// The distance from a tile to the next tile in the same slot.
     kept: U32<'k>,
+    /// The score of a sink in log2 units, if heads have sinks. Lane `i` has that of query `i mod 8`.
+    sink: Option<F32<'k>>,
 }
 
 /// The tiles of a block: the first, their number, and the number of splits.
@@ -107,6 +109,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         def: &'a PipelinedAttention,
         a: &'a PipelinedAttentionArgs<Dev<'k>>,
         table: Option<&'a PageTableArgs<Dev<'k>>>,
+        sinks: Option<Ptr<'k, f32, ReadOnly>>,
     ) -> Self {
         let groups = def.groups();
         let per_group = def.queries.div_ceil(groups);
@@ -134,6 +137,17 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let kept = |depth| depth * def.warps();
 
         let (row, chunk) = divided(k.lane(), def.row_chunks());
+        let queries = (k.val(def.queries) - first).min(per_group);
+
+        // Sinks are weights, so they are loaded before the wait.
+        let sink = sinks.map(|sinks| {
+            let query = k.lane() & (QUERIES - 1);
+            let mut sink = k.var(f32::NEG_INFINITY);
+            sinks
+                .at(kv_head * def.queries + first + query)
+                .ld_if(query.lt(queries), &mut sink);
+            sink.get() * LOG2_E
+        });
         AttentionBlock {
             k,
             def,
@@ -142,7 +156,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             item,
             split,
             head: item.plus(kv_head * def.queries + first, a.heads),
-            queries: (k.val(def.queries) - first).min(per_group),
+            queries,
             cached: CachedRows::new(a, def.row_chunks(), table, item, [kv_head, chunk]),
             row,
             chunk,
@@ -150,6 +164,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             staged,
             outcome,
             kept: deep.select(kept(def.depth()), kept(def.depth() - 1)),
+            sink,
         }
     }
 
@@ -584,9 +599,20 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         });
     }
 
-    /// Divides a total by the sum of its weights, and stores it.
+    /// Divides a total by the sum of its weights, with that of the sink, and stores it. The whole
+    /// warp must call it.
     fn store(&self, query: U32<'k>, dim: U32<'k>, inside: Pred<'k>, total: SoftmaxPartial<'k>) {
-        let factor = total.weights.rcp();
+        let factor = match self.sink {
+            None => total.weights.rcp(),
+            Some(sink) => {
+                // A sink far above all scores leaves them without weight, and one far below changes
+                // nothing.
+                let sink = sink.shfl_idx(query);
+                let max = total.max.max(sink);
+                let shrink = (total.max - max).ex2();
+                shrink * total.weights.fma(shrink, (sink - max).ex2()).rcp()
+            }
+        };
         let at = (self.head + query) * self.def.head_dim + dim;
         let to = BlockFloat {
             k: self.k,

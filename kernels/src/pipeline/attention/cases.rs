@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::harness::{Case, Variant};
+use crate::pipeline::gemv::lora;
 use crate::pipeline::paged::{Paged, PagedCase};
 use crate::shared::Random;
 use crate::shared::state::StepState;
@@ -136,6 +137,36 @@ impl Variant for Paged<PipelinedAttention> {
             .chain(exceptions)
             .chain(long)
             .map(|(case, kind)| self.paged(case, kind, seed))
+            .collect()
+    }
+}
+
+impl Variant for WithSinks {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // Sinks among the scores, far below all of them, and above. The middle of the scores is 0.
+        let sizes = [
+            (0.0, 2.0),
+            (-100.0, 1.0),
+            (15.0, 2.0),
+            (0.0, 8.0),
+            (-1e30, 0.0),
+        ];
+        let cases = self
+            .0
+            .cases(seed)
+            .into_iter()
+            .zip(sizes.into_iter().cycle());
+        cases
+            .map(|(mut case, (middle, size))| {
+                let heads = lora::size(&case.args[8]);
+                let units = Random(seed ^ 0x51).units(heads as usize);
+                let sinks = units.into_iter().map(|x| middle + size * x).collect();
+                case.args.push(CpuArg::F32(sinks));
+                Case {
+                    label: format!("{} sinks={middle}+{size}", case.label),
+                    ..case
+                }
+            })
             .collect()
     }
 }

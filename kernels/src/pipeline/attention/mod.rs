@@ -47,6 +47,7 @@ mod block;
 mod cases;
 mod definition;
 mod pages;
+mod sinks;
 mod sums;
 
 use super::block_float::{self, BFP_BLOCK};
@@ -60,6 +61,7 @@ use block::{AttentionBlock, RowFilter, TileRange};
 use definition::{HALF_SHARED, MAX_UNSPLIT_TILES, QUERIES, TILE};
 pub use definition::{PipelinedAttention, PipelinedAttentionArgs};
 use ptx_gen::*;
+pub use sinks::{SinkArgs, WithSinks, WithSinksArgs};
 use std::ops::Range;
 use sums::OnlineSoftmax;
 
@@ -197,6 +199,27 @@ impl CacheKernel for PipelinedAttention {
         a: PipelinedAttentionArgs<Dev<'k>>,
         table: Option<PageTableArgs<Dev<'k>>>,
     ) {
+        self.emit(k, a, table, None);
+    }
+
+    fn reference_over(
+        &self,
+        a: PipelinedAttentionArgs<Cpu<'_>>,
+        table: Option<PageTableArgs<Cpu<'_>>>,
+    ) {
+        self.compute(a, table, None);
+    }
+}
+
+impl PipelinedAttention {
+    /// Emits the program, with a page table and sinks or without them.
+    fn emit<'k>(
+        &self,
+        k: Builder<'k>,
+        a: PipelinedAttentionArgs<Dev<'k>>,
+        table: Option<PageTableArgs<Dev<'k>>>,
+        sinks: Option<Ptr<'k, f32, ReadOnly>>,
+    ) {
         if self.overlap {
             k.grid_trigger();
         }
@@ -205,7 +228,7 @@ impl CacheKernel for PipelinedAttention {
             "pipeline/attention/work",
             "heads of the block, and the lane's chunk of their rows",
         );
-        let block = AttentionBlock::new(k, self, &a, table.as_ref());
+        let block = AttentionBlock::new(k, self, &a, table.as_ref(), sinks);
         block.timestamp(Timestamp::Begun);
         block.timestamp(Timestamp::SmId);
 
@@ -239,10 +262,12 @@ impl CacheKernel for PipelinedAttention {
         block.timestamp(Timestamp::Stored);
     }
 
-    fn reference_over(
+    /// Computes the reference, with a page table and sinks or without them.
+    fn compute(
         &self,
         a: PipelinedAttentionArgs<Cpu<'_>>,
         table: Option<PageTableArgs<Cpu<'_>>>,
+        sinks: Option<&[f32]>,
     ) {
         let dim = self.head_dim as usize;
         let ctx = a.ctx as usize;
@@ -274,7 +299,14 @@ impl CacheKernel for PipelinedAttention {
             let scale = f64::from(a.scale);
             let to_log2 = |dot: f64| dot * scale * std::f64::consts::LOG2_E;
             let attended = |positions: Range<usize>| attend(&q, positions.map(row), to_log2);
-            let (whole_numbers, scales) = block_float::encode(&attended(start..n).mean());
+            let whole = match sinks {
+                None => attended(start..n),
+                Some(sinks) => {
+                    let sink = f64::from(sinks[head % heads]) * std::f64::consts::LOG2_E;
+                    attended(start..n).with_sink(sink)
+                }
+            };
+            let (whole_numbers, scales) = block_float::encode(&whole.mean());
             y.copy_from_slice(&whole_numbers);
             y_scale.copy_from_slice(&scales);
 

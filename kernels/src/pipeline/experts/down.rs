@@ -2,17 +2,20 @@
 //! slots s of Wdown_e x_s`, where `e` is the expert in slot `s`.
 //!
 //! The experts' matrices are one matrix for the GEMV, side by side in the order of the slots. Its
-//! row length is `chosen * width`. The inputs already have the experts' weights as a factor.
+//! row length is `chosen * width`. The inputs already have the experts' weights as a factor. Experts
+//! with biases add one vector, the weighted sum of their biases, which the kernel before computes.
 
 use super::case::{ExpertCase, experts_of};
 use crate::format::Format;
 use crate::format::tile::{self, ROWS};
 use crate::harness::{Case, Variant};
+use crate::pipeline::bias::{self, BiasedProduct, WithBias};
 use crate::pipeline::block_float::{self, BlockFloat};
 use crate::pipeline::contract::{self, ExpertSizes};
 use crate::pipeline::gemv::case;
 use crate::pipeline::gemv::expert_tiles::{ExpertSource, ExpertTiles, published, published_index};
 use crate::pipeline::gemv::layout::Segments;
+use crate::pipeline::gemv::lora;
 use crate::pipeline::gemv::plan::Plan;
 use crate::pipeline::gemv::stream::{Input, StreamArgs, WeightStream};
 use crate::pipeline::project::Residual;
@@ -112,6 +115,25 @@ impl KernelDef for ExpertDown {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ExpertDownArgs<Dev<'k>>) {
+        self.program_biased(k, a, None);
+    }
+
+    fn reference(&self, a: ExpertDownArgs<Cpu<'_>>) {
+        self.reference_biased(a, None);
+    }
+}
+
+impl BiasedProduct for ExpertDown {
+    fn rows(a: &ExpertDownArgs<Shape>) -> u32 {
+        a.rows
+    }
+
+    fn program_biased<'k>(
+        &self,
+        k: Builder<'k>,
+        a: ExpertDownArgs<Dev<'k>>,
+        bias: Option<Ptr<'k, f32, Fresh>>,
+    ) {
         let row_blocks = a.rows / ROWS;
         let stream = WeightStream {
             k,
@@ -128,6 +150,7 @@ impl KernelDef for ExpertDown {
                 chosen: a.chosen,
                 run: a.width / tile::of(self.format).columns,
                 runs: row_blocks,
+                biases: None,
             }),
         };
         let input = Input::BlockFloat(BlockFloat {
@@ -140,11 +163,12 @@ impl KernelDef for ExpertDown {
             Residual {
                 y: a.y,
                 rows: a.rows,
+                bias,
             },
         );
     }
 
-    fn reference(&self, a: ExpertDownArgs<Cpu<'_>>) {
+    fn reference_biased(&self, a: ExpertDownArgs<Cpu<'_>>, bias: Option<&[f32]>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         let x = block_float::decode(a.x, a.x_scale);
         let mut sums: Vec<f64> = a.y.iter().map(|&y| y.into()).collect();
@@ -154,10 +178,16 @@ impl KernelDef for ExpertDown {
                 *sum += term;
             }
         }
-        for (y, sum) in a.y.iter_mut().zip(sums) {
-            *y = sum as f32;
+        for (row, (y, sum)) in a.y.iter_mut().zip(sums).enumerate() {
+            *y = (sum + bias::exact(bias, row)) as f32;
         }
         a.experts.fill(0);
+    }
+}
+
+impl Variant for WithBias<ExpertDown> {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        bias::cases(&self.0, seed, |args| lora::size(&args[7]))
     }
 }
 

@@ -1,7 +1,10 @@
-//! The logits of a router: `logits = W (x * gamma / sqrt(mean(x^2) + epsilon))`, in `f32`.
+//! The logits of a router: `logits = W (x * gamma / sqrt(mean(x^2) + epsilon))`, in `f32`, and plus
+//! a bias in some families.
 
 use crate::harness::{Case, Variant};
+use crate::pipeline::bias::{self, BiasedProduct, WithBias};
 use crate::pipeline::gemv::choose_experts::MAX_EXPERTS;
+use crate::pipeline::gemv::lora;
 use crate::pipeline::reference;
 use crate::shared::reduce::block_sums_and_max;
 use crate::shared::{Contract, Random, check_lengths};
@@ -97,6 +100,25 @@ impl KernelDef for ExpertLogits {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ExpertLogitsArgs<Dev<'k>>) {
+        self.program_biased(k, a, None);
+    }
+
+    fn reference(&self, a: ExpertLogitsArgs<Cpu<'_>>) {
+        self.reference_biased(a, None);
+    }
+}
+
+impl BiasedProduct for ExpertLogits {
+    fn rows(a: &ExpertLogitsArgs<Shape>) -> u32 {
+        a.count
+    }
+
+    fn program_biased<'k>(
+        &self,
+        k: Builder<'k>,
+        a: ExpertLogitsArgs<Dev<'k>>,
+        bias: Option<Ptr<'k, f32, Fresh>>,
+    ) {
         if self.overlap {
             k.grid_trigger();
         }
@@ -131,6 +153,7 @@ impl KernelDef for ExpertLogits {
             "multiply, and add the squares",
         );
         let x = a.x.fresh();
+        let bias = bias.map(|bias| bias.at(expert).ld());
         let mut sum = k.var(0.0);
         let mut squares = k.var(0.0);
         let early = early
@@ -156,16 +179,25 @@ impl KernelDef for ExpertLogits {
             block_sums_and_max(k, WARPS, [sum.get(), squares.get()], k.val(0.0));
         let factor = squares.fma(a.n.cvt::<f32>().rcp(), a.epsilon).rsqrt();
         k.when(k.tid().eq(0) & k.ctaid().lt(a.count), || {
-            a.logits.at(k.ctaid()).st(sum * factor)
+            let logit = sum * factor;
+            let logit = bias.map_or(logit, |bias| logit + bias);
+            a.logits.at(k.ctaid()).st(logit)
         });
     }
 
-    fn reference(&self, a: ExpertLogitsArgs<Cpu<'_>>) {
+    fn reference_biased(&self, a: ExpertLogitsArgs<Cpu<'_>>, bias: Option<&[f32]>) {
         let x = reference::normed(a.x, a.gamma, a.epsilon);
-        for (logit, row) in a.logits.iter_mut().zip(a.w.chunks(a.n as usize)) {
+        let rows = a.w.chunks(a.n as usize);
+        for (expert, (logit, row)) in a.logits.iter_mut().zip(rows).enumerate() {
             let sum: f64 = row.iter().zip(&x).map(|(&w, x)| f64::from(w) * x).sum();
-            *logit = sum as f32;
+            *logit = (sum + bias::exact(bias, expert)) as f32;
         }
+    }
+}
+
+impl Variant for WithBias<ExpertLogits> {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        bias::cases(&self.0, seed, |args| lora::size(&args[4]))
     }
 }
 

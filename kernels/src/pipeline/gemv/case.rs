@@ -56,25 +56,52 @@ pub(crate) const SEQUENCE: u32 = 7;
 
 /// Returns shapes with one row block, blocks without work, several row blocks per block, more tiles
 /// than stages, and outliers.
-pub(crate) fn shapes(format: Format, batch: u32) -> Vec<GemvCase> {
+///
+/// Padded rows have the plan's length, so they have fewer shapes.
+pub(crate) fn shapes(format: Format, plan: Plan) -> Vec<GemvCase> {
     let of_tile = tile::of(format).columns;
+    let batch = plan.batch;
     let long = if batch == 1 { 40 } else { 20 };
-    [
+    let shapes = [
         (16, 1, 2, 1.0),
         (48, 5, 2, 1.0),
         (96, 3, 5, 1.0),
         (32, long, 1, 1.0),
         (32, 9, 3, 1e4),
     ]
-    .into_iter()
     .map(|(rows, tiles, blocks, outlier)| GemvCase {
         rows,
-        n: tiles * of_tile,
+        n: padded(format, plan, tiles * of_tile),
         blocks,
         batch,
         outlier,
-    })
-    .collect()
+    });
+    let count = if plan.row_len.is_some() {
+        3
+    } else {
+        shapes.len()
+    };
+    shapes.into_iter().take(count).collect()
+}
+
+/// Returns the row length of a case: that of the plan with its padding, or else `n`.
+pub(crate) fn padded(format: Format, plan: Plan, n: u32) -> u32 {
+    let columns = tile::of(format).columns;
+    plan.row_len.map_or(n, |len| len.next_multiple_of(columns))
+}
+
+/// Returns the activations without the padding of the plan's rows.
+pub(crate) fn unpadded(mut x: Vec<f32>, plan: Plan) -> Vec<f32> {
+    if let Some(len) = plan.row_len {
+        x.truncate(len as usize);
+    }
+    x
+}
+
+/// Returns the weights of a norm, for rows of `n` weights.
+pub(crate) fn gamma(random: &mut Random, plan: Plan, n: u32) -> Vec<f32> {
+    let units = random.units(plan.unpadded(n) as usize);
+    units.iter().map(|g| 1.0 + g / 4.0).collect()
 }
 
 /// Random tiles and activations.

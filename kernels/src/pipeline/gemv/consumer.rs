@@ -92,7 +92,7 @@ impl<'k> Consumer<'_, 'k> {
         let stream = self.stream;
         let k = stream.k;
         let Loaders { thread, threads } = loaders;
-        let input = input.with_gamma(|gamma| loaders.gamma(k, gamma, stream.n));
+        let input = input.with_gamma(|gamma| loaders.gamma(k, gamma, self.unpadded()));
 
         k.section(
             "pipeline/consumer/clear_sums",
@@ -207,7 +207,9 @@ impl<'k> Consumer<'_, 'k> {
         let squares = self.squares();
         match input {
             Input::Normed { x, gamma, epsilon } if self.is_single() => {
-                let sum = self.x.load_normed(loaders, x, gamma);
+                let sum = self
+                    .x
+                    .load_normed(loaders, x, gamma, self.stream.plan.row_len);
                 k.when(k.lane().eq(0), || squares.at(k.warp()).st(sum));
                 Some(epsilon)
             }
@@ -248,7 +250,15 @@ impl<'k> Consumer<'_, 'k> {
             .map(|w| squares.at(w).ld())
             .collect();
         let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
-        (sum * self.stream.n.cvt::<f32>().rcp() + epsilon).rsqrt()
+        (sum * self.unpadded().cvt::<f32>().rcp() + epsilon).rsqrt()
+    }
+
+    /// Returns the number of activations of a row without the padding.
+    fn unpadded(&self) -> U32<'k> {
+        match self.stream.plan.row_len {
+            None => self.stream.n,
+            Some(len) => self.stream.k.val(len),
+        }
     }
 
     /// Computes the work of a consumer warp, before the wait.

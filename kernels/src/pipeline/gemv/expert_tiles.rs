@@ -23,6 +23,26 @@ pub(crate) struct ExpertTiles<'k> {
     /// `[blocks, chosen]`: the chosen experts that each block publishes for the same block of the
     /// next GEMV, see [`published`].
     pub(crate) published: Ptr<'k, u32, ReadWrite>,
+    /// The biases of the experts, if they have biases and the GEMV chooses the experts.
+    pub(crate) biases: Option<ExpertBiases<'k>>,
+}
+
+/// The biases of the experts of a layer.
+#[derive(Clone, Copy)]
+pub(crate) struct ExpertBiases<'k> {
+    /// `[count, width]`: the biases of the gate projections
+    pub(crate) gate: Ptr<'k, f32, ReadOnly>,
+    /// `[count, width]`: the biases of the up projections
+    pub(crate) up: Ptr<'k, f32, ReadOnly>,
+    /// `[count, hidden]`: the biases of the down projections
+    pub(crate) down: Ptr<'k, f32, ReadOnly>,
+    /// `[hidden]`: the sum of the chosen experts' biases of the down projections, each times the
+    /// expert's weight
+    pub(crate) sum: Ptr<'k, f32, WriteOnly>,
+    /// The number of rows of a gate projection.
+    pub(crate) width: U32<'k>,
+    /// The number of rows of a down projection.
+    pub(crate) hidden: U32<'k>,
 }
 
 /// The number of bits of an expert's index in a published word.
@@ -61,7 +81,12 @@ pub(crate) enum ExpertSource<'k> {
 
 /// The indices of the chosen experts in the shared memory of a block, which starts at `base`.
 pub(super) fn shared_indices<'k>(base: Ptr<'k, u8, Shared>) -> Ptr<'k, u32, Shared> {
-    base.at(SCRATCH).cast::<u32>()
+    scratch_indices(base.at(SCRATCH))
+}
+
+/// The indices of the chosen experts, in the epilogue's scratch space of a block.
+pub(crate) fn scratch_indices<'k>(scratch: Ptr<'k, u8, Shared>) -> Ptr<'k, u32, Shared> {
+    scratch.cast::<u32>()
 }
 
 /// The weights of the chosen experts, in the epilogue's scratch space of a block.

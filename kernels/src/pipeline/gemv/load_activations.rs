@@ -130,12 +130,14 @@ impl<'k> Activations<'k> {
         });
     }
 
-    /// Loads and encodes `x * gamma` for a batch of one. Returns this warp's sum of `x^2`.
+    /// Loads and encodes `x * gamma` for a batch of one. Returns this warp's sum of `x^2`. If rows
+    /// are padded, the vectors have `row_len` elements, and zeros stand for the padding.
     pub(crate) fn load_normed(
         &self,
         loaders: Loaders<'k>,
         x: Ptr<'k, f32, Fresh>,
         gamma: Gamma<'k>,
+        row_len: Option<u32>,
     ) -> F32<'k> {
         let k = self.k;
 
@@ -154,10 +156,12 @@ impl<'k> Activations<'k> {
                         Some(base) => loaders.chunk(base, i, self.n),
                         None => loaders.chunk(0, i, self.n),
                     };
-                    let x = fetch(k, x, index, inside);
+                    // A chunk of the padding is inside of the row, but has no elements to load.
+                    let exists = row_len.map_or(inside, |len| index.lt(len / CHUNK));
+                    let x = fetch(k, x, index, exists);
                     let gamma = first[i as usize]
                         .take()
-                        .unwrap_or_else(|| fetch(k, gamma.all, index, inside));
+                        .unwrap_or_else(|| fetch(k, gamma.all, index, exists));
                     (index, inside, x, gamma)
                 })
                 .collect();

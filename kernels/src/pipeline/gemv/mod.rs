@@ -5,6 +5,7 @@ pub(crate) mod case;
 pub mod choose_experts;
 pub(crate) mod consumer;
 pub(crate) mod epilogue;
+mod expert_biases;
 mod expert_producer;
 pub(crate) mod expert_tiles;
 pub(crate) mod layout;

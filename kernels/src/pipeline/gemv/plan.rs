@@ -34,6 +34,10 @@ pub struct Plan {
     pub batch: u32,
     /// The number of bytes of an activation's integer. It has no effect with 16-bit weights.
     pub bytes: ActivationBytes,
+    /// The number of weights of a row that are not padding, a multiple of 8, if rows are padded to a
+    /// whole number of tiles. The residual stream and the norm have this length. It has no effect on
+    /// kernels whose input is block floating point.
+    pub row_len: Option<u32>,
     /// Whether each block records [`Timestamp`]s.
     pub profile: bool,
 }
@@ -100,6 +104,7 @@ impl Plan {
         prefetch_limit: None,
         batch: 1,
         bytes: ActivationBytes::Two,
+        row_len: None,
         profile: false,
     };
     /// Twelve consumer warps, for few, long rows of quantized weights.
@@ -173,6 +178,19 @@ impl Plan {
         }
     }
 
+    /// Returns this plan for rows of `len` weights that are padded, or for rows without padding.
+    pub const fn with_row_len(self, len: Option<u32>) -> Plan {
+        Plan {
+            row_len: len,
+            ..self
+        }
+    }
+
+    /// Returns the number of weights of a row without its padding, for rows of `n` weights with it.
+    pub(crate) fn unpadded(self, n: u32) -> u32 {
+        self.row_len.unwrap_or(n)
+    }
+
     /// Returns the encoding of activations for GEMVs with this format, or `None` for a format
     /// without tiles.
     pub(crate) fn encoding(self, format: Format) -> Option<Encoding> {
@@ -204,7 +222,7 @@ impl Plan {
     }
 
     /// Returns the suffix of kernel names: `4x2_first`, `4x2_first_prefetch6`, `4x2_async`,
-    /// `4x2_first_batch_8` or `4x2_first_three_bytes`.
+    /// `4x2_first_batch_8`, `4x2_first_three_bytes` or `4x2_first_row_2880`.
     pub(crate) fn suffix(self) -> String {
         let how = match self.copies {
             Copies::Async => "async",
@@ -223,9 +241,12 @@ impl Plan {
         } else {
             ""
         };
+        let row = self
+            .row_len
+            .map_or(String::new(), |len| format!("_row_{len}"));
         let profile = if self.profile { "_profile" } else { "" };
         format!(
-            "{}x{}_{how}{prefetch}{batch}{bytes}{profile}",
+            "{}x{}_{how}{prefetch}{batch}{bytes}{row}{profile}",
             self.width, self.groups
         )
     }

@@ -44,7 +44,11 @@ impl<'k> WeightStream<'k> {
         }
 
         if let Some(experts) = &self.experts {
-            return self.fill_with_experts(ring, shares, experts);
+            self.fill_with_experts(ring, shares, experts);
+            if let Some(biases) = &experts.biases {
+                self.add_biases(ring, &shares[0], experts, biases);
+            }
+            return;
         }
 
         // A bulk copy is issued by one lane. `cp.async` needs the whole warp.
