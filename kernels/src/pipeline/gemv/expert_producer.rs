@@ -1,8 +1,8 @@
 //! The producer warp of a GEMV over the tiles of chosen experts.
 //!
-//! Unlike other producers, it must know which experts are chosen before its first load. Each lane
-//! then computes the address of one stage. The first lanes load theirs at once, and the others take
-//! turns in the order of the stages.
+//! Unlike other producers, it must know which experts are chosen before its first load. It then
+//! fills the whole ring without a throttle, because memory is idle at that time: each lane computes
+//! the address of one stage and loads it. Later, the lanes take turns in the order of the stages.
 
 use super::expert_tiles::{
     ExpertSource, ExpertTiles, is_for, published_index, published_word, shared_indices,
@@ -52,7 +52,6 @@ impl<'k> WeightStream<'k> {
         let width = self.plan.width;
         let lane = k.lane();
         let policy = k.evict_first();
-        let in_flight = ring.in_flight();
         let mut parity = k.var(1);
         k.for_each(0, share.len, ring.count * width, |round| {
             k.section(
@@ -69,19 +68,16 @@ impl<'k> WeightStream<'k> {
                 "pipeline/experts/copy_tiles",
                 "producer warp: copy the experts' tiles into the ring",
             );
-            k.when(round.eq(0) & lane.lt(in_flight) & exists, load);
-            let turns = round.eq(0).select(in_flight, 0);
-            k.for_each(turns, ring.count, 1, |turn| {
-                // A lane may run ahead of the others. It must not wait for a stage that a lane
-                // behind it has yet to request.
-                k.warp_barrier();
-                k.when(lane.eq(turn) & exists, || {
-                    k.when(round.eq(0), || {
-                        // The stage is empty, but loads of activations should not queue behind it.
-                        self.wait(ring.full(lane - in_flight), 0);
-                    })
-                    .otherwise(|| self.wait(ring.empty(lane), &parity));
-                    load();
+            k.when(round.eq(0), || {
+                // In the first round every stage is empty.
+                k.when(exists, load);
+            })
+            .otherwise(|| {
+                k.for_each(0, ring.count, 1, |turn| {
+                    k.when(lane.eq(turn) & exists, || {
+                        self.wait(ring.empty(lane), &parity);
+                        load();
+                    });
                 });
             });
             parity ^= 1;

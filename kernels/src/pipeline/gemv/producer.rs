@@ -9,6 +9,10 @@ use super::stream::{BARRIERS_READY, BlockShare, READY, WeightStream};
 use crate::format::tile;
 use ptx_gen::*;
 
+/// The maximum number of bytes in flight during the first pass over the ring. About this many
+/// saturate an SM's share of the memory bandwidth. More would only queue, and the previous kernel
+/// would wait for its own requests.
+const FIRST_PASS_BYTES: u32 = 36 << 10;
 /// The maximum number of polls of the previous GEMV's progress flag, about a tenth of a
 /// millisecond.
 const MAX_POLLS: u32 = 128;
@@ -80,7 +84,7 @@ impl<'k> WeightStream<'k> {
         let mut throttle = Throttle {
             unthrottled: k.var(self.plan.prefetch_limit.unwrap_or(0)),
             first_pass: k.var(0),
-            in_flight: ring.in_flight(),
+            in_flight: (FIRST_PASS_BYTES / ring.size).max(1),
         };
 
         // Each weight is read once per token, so it should not displace the activations in the L2

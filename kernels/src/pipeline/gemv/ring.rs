@@ -3,11 +3,6 @@
 use super::layout::{EMPTY, FULL};
 use ptx_gen::*;
 
-/// The maximum number of bytes in flight during the first pass over the ring. About this many
-/// saturate an SM's share of the memory bandwidth. More would only queue, and loads of activations
-/// would wait behind them.
-const FIRST_PASS_BYTES: u32 = 36 << 10;
-
 /// The ring of stages. Each stage has two mbarriers: the full barrier completes when its tiles have
 /// arrived, and the empty barrier when they have been read.
 pub(super) struct Ring<'k> {
@@ -20,11 +15,6 @@ pub(super) struct Ring<'k> {
 }
 
 impl<'k> Ring<'k> {
-    /// Returns the number of stages in flight during the first pass.
-    pub(super) fn in_flight(&self) -> u32 {
-        (FIRST_PASS_BYTES / self.size).max(1)
-    }
-
     /// Returns the full barrier of a stage.
     pub(super) fn full(&self, slot: impl Src<'k, u32>) -> Mbarrier<'k> {
         self.base.at(FULL).row(slot, 8).cast::<u64>().mbarrier()
