@@ -3,6 +3,9 @@
 //! Unlike other producers, it must know which experts are chosen before its first load. It then
 //! fills the whole ring without a throttle, because memory is idle at that time: each lane computes
 //! the address of one stage and loads it. Later, the lanes take turns in the order of the stages.
+//!
+//! With at most 36 KiB in flight in the first round, as other producers have, Qwen3-30B-A3B decodes
+//! 5 % slower on an H100: the lanes then take turns in that round too.
 
 use super::expert_tiles::{
     ExpertSource, ExpertTiles, is_for, published_index, published_word, shared_indices,
