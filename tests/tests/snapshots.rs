@@ -41,7 +41,7 @@ const SNAPSHOTS: &str = "snapshots";
 
 /// The folders of the kernel families: the start of a kernel's name, and the folder. The longest
 /// start that fits decides.
-const FOLDERS: [(&str, &str); 50] = [
+const FOLDERS: [(&str, &str); 55] = [
     ("add_bias", "simple"),
     ("add_expert_bias", "simple"),
     ("add_experts", "simple"),
@@ -55,9 +55,11 @@ const FOLDERS: [(&str, &str); 50] = [
     ("batch_attention", "batch"),
     ("batch_lora", "batch"),
     ("choose_experts", "simple"),
+    ("choose_token_experts", "matmul"),
     ("choose_tokens", "batch"),
     ("chunk_items", "prompt"),
     ("combine_experts", "simple"),
+    ("combine_tokens", "matmul"),
     ("dequantize_tiles", "matmul"),
     ("embed", "simple"),
     ("embed_rows", "pipeline"),
@@ -69,6 +71,7 @@ const FOLDERS: [(&str, &str); 50] = [
     ("gate_tokens", "batch"),
     ("gate_up", "pipeline"),
     ("gather_rows", "batch"),
+    ("gather_tokens", "matmul"),
     ("gemv", "simple"),
     ("head", "pipeline"),
     ("layer_norm", "simple"),
@@ -86,9 +89,11 @@ const FOLDERS: [(&str, &str); 50] = [
     ("rms_norm", "simple"),
     ("rope", "simple"),
     ("rotate_tokens", "prompt"),
+    ("router_logits", "matmul"),
     ("row_bounds", "matmul"),
     ("sample", "sample"),
     ("soft_cap", "simple"),
+    ("sort_tokens", "matmul"),
     ("split_prompt", "pipeline"),
     ("swiglu", "simple"),
     ("train", "train"),

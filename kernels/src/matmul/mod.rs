@@ -2,7 +2,8 @@
 //!
 //! [`Matmul`] multiplies tiles of weights in any format by panels of activations ([`activations`]),
 //! for prompts and batches, on sm_90a. [`MatmulSync`] does the same on sm_80 and newer. [`Dense`]
-//! multiplies two `f16` matrices that are copied through tensor maps, on sm_90a.
+//! multiplies two `f16` matrices that are copied through tensor maps, on sm_90a. [`experts`] are the
+//! kernels of a mixture of experts.
 
 pub mod activations;
 mod append;

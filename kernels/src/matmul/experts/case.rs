@@ -6,6 +6,7 @@ use crate::format::tile::{self, ROWS};
 use crate::harness::{Case, Variant};
 use crate::matmul::case::{MatmulShape, Shape, powers_of_two};
 use crate::matmul::definition::Matmul;
+use crate::matmul::expert_table::entry;
 use crate::matmul::sync::definition::MatmulSync;
 use crate::shared::Random;
 use ptx_gen::*;
@@ -13,9 +14,9 @@ use ptx_gen::*;
 /// The number of experts of a case.
 const COUNT: u32 = 3;
 
-/// The experts of the groups of rows. The second expert has no rows, the last has two groups, and
-/// the last group is not in use.
-const GROUPS: [u32; 4] = [0, 2, 2, NONE];
+/// The experts of the groups of rows. The second expert has no rows, and the last has two groups. A
+/// last group is not in use.
+const GROUPS: [u32; 3] = [0, 2, 2];
 
 /// The indices of arguments of the matmul.
 const W: usize = 0;
@@ -80,7 +81,7 @@ fn case(
     blocks: u32,
     used: usize,
 ) -> Case {
-    let groups = GROUPS.len() as u32;
+    let groups = GROUPS.len() as u32 + 1;
     let shape = Shape {
         row_blocks,
         tiles,
@@ -103,10 +104,14 @@ fn case(
     args[W] = CpuArg::U8(tile::random(matmul.format, tiles as usize, 0.5, random));
     args[UNIT] = CpuArg::F32(powers_of_two(row_blocks * ROWS * COUNT, random));
 
-    let mut experts = GROUPS;
-    experts[used..].fill(NONE);
+    // The first group is full, and the others have padding.
+    let width = matmul.tokens;
+    let rows = [width, width - 3, 1];
+    let entries = GROUPS.iter().zip(rows).take(used);
+    let mut entries: Vec<u32> = entries.map(|(&expert, rows)| entry(expert, rows)).collect();
+    entries.resize(groups as usize, NONE);
     args.extend([
-        CpuArg::U32(experts.into()),
+        CpuArg::U32(entries),
         CpuArg::U32(vec![used as u32 * matmul.tokens]),
         CpuArg::scalar(COUNT),
     ]);

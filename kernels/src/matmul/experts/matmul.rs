@@ -7,7 +7,7 @@
 use super::sort::NONE;
 use crate::matmul::definition::{Matmul, MatmulArgs};
 use crate::matmul::epilogue;
-use crate::matmul::expert_table::ExpertTable;
+use crate::matmul::expert_table::{ExpertTable, expert_and_rows};
 use crate::matmul::sync::block::SyncBlock;
 use crate::matmul::sync::definition::MatmulSync;
 use crate::matmul::wgmma::kernel;
@@ -19,12 +19,13 @@ args! {
     ///
     /// `matmul` describes the matrix of one expert: `rows` are the rows of an expert. `w` and `unit`
     /// contain the matrices of all experts, one after another. `x` and all results have sorted
-    /// rows. `tokens_given` must be `capacity`. Rows that are not in use are neither read nor
-    /// written.
+    /// rows. `tokens_given` must be `capacity`. Results of padding are not stored. Groups that are
+    /// not in use are neither read nor written.
     pub struct MatmulExpertsArgs {
         /// The arguments of the matmul.
         matmul: MatmulArgs,
-        /// `[capacity / tokens of a job]`: the expert of each group of rows
+        /// `[capacity / tokens of a job]`: the expert of each group of rows and the number of its
+        /// rows, see [`SortTokensArgs`](super::SortTokensArgs)
         group_expert: In<u32>,
         /// `[1]`: the number of rows in use, a multiple of the tokens of a job
         used: In<u32>,
@@ -114,11 +115,12 @@ fn reference(mut a: MatmulExpertsArgs<Cpu<'_>>, tokens: u32, definition: &epilog
     let experts = a.count as usize;
     let one = a.matmul.w.len() / experts;
     let groups = (a.used[0] / tokens) as usize;
-    for (group, &expert) in a.group_expert[..groups].iter().enumerate() {
-        assert_ne!(expert, NONE, "a group that is in use has an expert");
+    for (group, &entry) in a.group_expert[..groups].iter().enumerate() {
+        assert_ne!(entry, NONE, "a group that is in use has an expert");
+        let [expert, rows] = expert_and_rows(entry).map(|n| n as usize);
         let first = group * tokens as usize;
-        let w = &a.matmul.w[expert as usize * one..][..one];
-        definition.rows(&mut a.matmul, w, first..first + tokens as usize);
+        let w = &a.matmul.w[expert * one..][..one];
+        definition.rows(&mut a.matmul, w, first..first + rows);
     }
 }
 

@@ -14,31 +14,23 @@ const FIXED: u32 = 36;
 /// Returns the number of rows of a group for `tokens` tokens that choose `chosen` of `count` experts
 /// each.
 ///
-/// The host does not know how many tokens choose an expert, so the rule assumes that every expert
-/// has the mean number of rows. A group of `w` rows costs as much as `w + 36` rows, because its
-/// weights are loaded and unpacked first. Half a group of each expert is padding on average. The
-/// fastest width is therefore the one for which `experts * (mean / w + 1/2) * (w + 36)` is least,
-/// where an expert has at least one group. For example, 128 rows per expert have groups of 64 rows,
-/// and 4 rows have groups of 8.
+/// The host knows the mean number of rows of an expert only. Some experts are chosen much more often
+/// than others, so the rule assumes that the number of rows is distributed exponentially. An expert
+/// then has `1 / (1 - exp(-w / mean))` groups of `w` rows on average. A group costs as much as `w +
+/// 36` rows, because its weights are also loaded and unpacked. The width with the least product is
+/// used. For example, 128 rows per expert have groups of 64 rows, and 4 rows have groups of 8.
 ///
 /// The width changes no bits of a result. Gate, up and down must have the same width, because they
 /// share the sorted rows.
 pub fn group_width(tokens: u32, chosen: u32, count: u32) -> u32 {
-    let rows = u64::from(tokens) * u64::from(chosen);
-    let count = u64::from(count.max(1));
-
-    // All costs are multiplied by `2 * count * width`, so that they stay integers.
+    let mean = f64::from(tokens.max(1)) * f64::from(chosen.max(1)) / f64::from(count.max(1));
     let cost = |width: u32| {
-        let width = u64::from(width);
-        let halves = (2 * rows + count * width).max(2 * count * width);
-        (halves * (width + u64::from(FIXED)), width)
+        let groups = 1.0 / (1.0 - (-f64::from(width) / mean).exp());
+        groups * f64::from(width + FIXED)
     };
     WIDTHS
         .into_iter()
-        .min_by(|&a, &b| {
-            let [(a, a_width), (b, b_width)] = [cost(a), cost(b)];
-            (a * b_width).cmp(&(b * a_width))
-        })
+        .min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
         .expect("there are widths")
 }
 
@@ -78,6 +70,9 @@ mod tests {
             (1, 8, 128, 8),
             (64, 8, 128, 8),
             (2048, 8, 128, 64),
+            (256, 8, 128, 32),
+            (512, 8, 128, 32),
+            (1024, 8, 128, 64),
             (2048, 4, 32, 128),
         ] {
             assert_eq!(

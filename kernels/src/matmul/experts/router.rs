@@ -1,9 +1,9 @@
 //! The logits of a router for many tokens: `logits = W (x * gamma / sqrt(mean(x^2) + epsilon))`, in
 //! `f32`.
 //!
-//! A block computes a tile of tokens and experts. It copies 64 columns of both at a time to shared
-//! memory, in one of two buffers, while it multiplies the previous 64 columns from the other. The
-//! threads form four groups. Group `q` multiplies the columns whose fourth is `q` modulo 4, and the
+//! A block computes a tile of tokens and experts. It copies 64 columns of both at a time through
+//! registers to shared memory, in one of two buffers, while it multiplies the previous 64 columns from
+//! the other. Loads from global memory are several stages ahead. The threads form four groups. Group `q` multiplies the columns whose fourth is `q` modulo 4, and the
 //! sums of the groups are added in their order. The order of a logit's sum therefore depends on the
 //! number of columns only: not on other tokens, and not on the size of the tile.
 
@@ -77,6 +77,15 @@ impl RouterTile {
         match self {
             RouterTile::Small => [8, 16],
             RouterTile::Large => [32, 64],
+        }
+    }
+
+    /// Returns the number of stages that a thread loads ahead, an even number. A small tile is
+    /// multiplied in a fraction of the latency of a load, so it loads further ahead.
+    const fn ahead(self) -> u32 {
+        match self {
+            RouterTile::Small => 4,
+            RouterTile::Large => 2,
         }
     }
 
@@ -202,46 +211,44 @@ impl<'a, 'k> RouterBlock<'a, 'k> {
         let k = self.k;
         let [tokens, experts] = self.tile.sides();
         let four = || [0.0; 4].map(|zero| k.var(zero));
-        let mut loaded = LoadedColumns {
-            x: (0..tokens.div_ceil(ROWS)).map(|_| four()).collect(),
-            w: (0..experts.div_ceil(ROWS)).map(|_| four()).collect(),
-            gamma: four(),
-        };
-        let mut squares: Vec<_> = loaded.x.iter().map(|_| k.var(0.0)).collect();
+        let mut loaded: Vec<_> = (0..self.tile.ahead())
+            .map(|_| LoadedColumns {
+                x: (0..tokens.div_ceil(ROWS)).map(|_| four()).collect(),
+                w: (0..experts.div_ceil(ROWS)).map(|_| four()).collect(),
+                gamma: four(),
+            })
+            .collect();
+        let mut squares: Vec<_> = loaded[0].x.iter().map(|_| k.var(0.0)).collect();
         let mut sums: Vec<_> = (0..tokens / SIDE * (experts / SIDE))
             .map(|_| k.var(0.0))
             .collect();
 
-        k.section("matmul/experts/router_first", "copy the first stage");
-        self.load(k.val(0), k.always(), &mut loaded);
-        self.store(self.memory, &loaded, &mut squares);
-        k.barrier();
+        k.section("matmul/experts/router_first", "load the first stages");
+        for (i, loaded) in (0..).zip(&mut loaded) {
+            self.load(k.val(COLUMNS * i), loaded);
+        }
 
-        let mut stage = k.var(0u32);
-        k.for_each(0, self.a.n, COLUMNS, |column| {
-            k.section(
-                "matmul/experts/router_stage",
-                "load the next columns, multiply these, then store the next",
-            );
-            let next = column + COLUMNS;
-            let more = next.lt(self.a.n);
-            self.load(next, more, &mut loaded);
-            self.multiply(self.stage(stage.get()), &mut sums);
-            stage ^= 1;
-            k.when(more, || {
-                self.store(self.stage(stage.get()), &loaded, &mut squares)
-            });
-
-            // The stage that was multiplied is overwritten in the next round.
-            k.barrier();
+        let step = COLUMNS * self.tile.ahead();
+        k.for_each(0, self.a.n, step, |first| {
+            for (i, loaded) in (0..).zip(&mut loaded) {
+                k.section(
+                    "matmul/experts/router_stage",
+                    "store the loaded columns, load later ones, and multiply",
+                );
+                let column = first + COLUMNS * i;
+                k.when(column.lt(self.a.n), || {
+                    // The buffer was multiplied two stages ago, before the previous barrier.
+                    let stage = self.memory.at(i % 2 * self.tile.stage());
+                    self.store(stage, loaded, &mut squares);
+                    self.load(column + step, loaded);
+                    k.barrier();
+                    self.multiply(stage, &mut sums);
+                });
+            }
         });
 
         self.reduce_squares(&squares);
         self.finish(&sums);
-    }
-
-    fn stage(&self, stage: U32<'k>) -> Ptr<'k, f32, Shared> {
-        self.memory.row(stage, self.tile.stage() * 4)
     }
 
     /// Returns true if the thread copies row `self.row + ROWS * i` of `rows`, or `None` if every
@@ -250,10 +257,11 @@ impl<'a, 'k> RouterBlock<'a, 'k> {
         (ROWS * (i + 1) > rows).then(|| self.row.lt(rows - ROWS * i))
     }
 
-    /// Loads the columns from `column` on, if `exist`. Rows past the last token or expert are read
-    /// as the last one, and their sums are not stored.
-    fn load(&self, column: U32<'k>, exist: Pred<'k>, to: &mut LoadedColumns<'k>) {
+    /// Loads the columns from `column` on, if they exist. Rows past the last token or expert are
+    /// read as the last one, and their sums are not stored.
+    fn load(&self, column: U32<'k>, to: &mut LoadedColumns<'k>) {
         let a = self.a;
+        let exist = column.lt(a.n);
         let column = column + self.column;
         a.gamma.at(column).ld4_if(exist, &mut to.gamma);
         for (i, x) in (0..).zip(&mut to.x) {
@@ -356,11 +364,11 @@ impl<'a, 'k> RouterBlock<'a, 'k> {
         let group = k.tid() / GROUP;
         let per_group = sums.len() as u32 * GROUP;
 
-        // The stages have been read before the last barrier, so their memory is free.
         k.section(
             "matmul/experts/router_groups",
-            "all groups but the first publish their sums",
+            "all groups but the first publish their sums, where the stages were",
         );
+        k.barrier();
         k.when(group.gt(0), || {
             let to = self.memory.row(group - 1, per_group * 4).at(thread);
             for (i, sum) in (0..).zip(sums) {

@@ -8,6 +8,7 @@
 //! not communicate, so no result depends on their order.
 
 use crate::harness::{Case, Variant};
+use crate::matmul::expert_table::{EXPERT_BITS, entry};
 use crate::pipeline::gemv::choose_experts::MAX_EXPERTS;
 use crate::shared::{Contract, Overlap, Random, check_lengths};
 use ptx_gen::*;
@@ -21,8 +22,9 @@ args! {
         place: Out<u32>,
         /// `[capacity]`: the token of each sorted row, or `u32::MAX` for padding
         source: Out<u32>,
-        /// `[capacity / width]`: the expert of each group of `width` sorted rows, or `u32::MAX` for
-        /// groups without rows
+        /// `[capacity / width]`: the expert of each group of `width` sorted rows in the low 16 bits,
+        /// and the number of its rows that are not padding in the high ones. `u32::MAX` for groups
+        /// without rows
         group_expert: Out<u32>,
         /// `[1]`: the number of sorted rows including padding, a multiple of `width`. Groups from
         /// there on have no rows
@@ -178,7 +180,10 @@ impl KernelDef for SortTokens {
             a.source.at(row).st(NONE)
         });
         k.for_each(base / a.width + k.tid(), end / a.width, THREADS, |group| {
-            a.group_expert.at(group).st(own)
+            let left = base + rows - group * a.width;
+            a.group_expert
+                .at(group)
+                .st((left.min(a.width) << EXPERT_BITS) | own)
         });
 
         k.section(
@@ -208,7 +213,7 @@ impl KernelDef for SortTokens {
             for (choice, _) in choices.filter(|&(_, &chosen)| chosen == expert) {
                 a.place[choice] = row as u32;
                 a.source[row] = choice as u32 / a.chosen;
-                a.group_expert[row / width] = expert;
+                a.group_expert[row / width] = entry(expert, (row % width) as u32 + 1);
                 row += 1;
             }
             row = row.next_multiple_of(width);

@@ -66,8 +66,6 @@ fn matmuls() -> Variants {
     list.add([Q4_K, Q5_K, Q6_K, Q8_0, F16, BF16, MXFP4].map(|format| store(format, 8)));
     list.add([
         early(store(Q6_K, 16)),
-        store(Q4_K, 64),
-        store(Q6_K, 128),
         early(gated(Q4_K, 32, 8)),
         gated(Q8_0, 32, 64),
         gated(Q4_K, 16, 128),

@@ -97,12 +97,11 @@ impl<'a, 'k> SyncBlock<'a, 'k> {
         let groups = table.used.ld().min(a.capacity) / def.tokens;
         k.for_each(k.ctaid(), row_jobs * groups, k.nctaid(), |i| {
             let group = i / row_jobs;
-            let expert = table.expert(group);
-            let first = expert * (a.rows / ROWS);
+            let rows = table.rows(table.entry(group));
+            let first = rows.expert * (a.rows / ROWS);
             let matrix = MatmulArgs {
                 w: a.w.row(first * self.row_tiles, tile::of(def.format).bytes),
-                unit: a.unit.at(first * ROWS),
-                ..*a
+                ..rows.args(a, group * def.tokens)
             };
             self.compute(&self.job(matrix, i % row_jobs, group));
         });

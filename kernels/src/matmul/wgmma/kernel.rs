@@ -366,7 +366,7 @@ impl<'k> MatmulBlock<'_, 'k> {
             // Row blocks past the end are read as the last one, and not stored.
             let block = (part.rows * row_blocks + k.lane()).min(last);
             let block = match part.expert {
-                Some(expert) => expert.mad(last + 1, block),
+                Some(group) => group.expert.mad(last + 1, block),
                 None => block,
             };
             let source = self.a.w.row(block.mad(row_tiles, part.first), tile.bytes);
@@ -449,13 +449,10 @@ impl<'k> MatmulBlock<'_, 'k> {
         }
     }
 
-    /// Returns the arguments of a job, with the powers of two of the rows of its expert.
+    /// Returns the arguments of a job.
     fn args(&self, part: &JobSlice<'k>) -> MatmulArgs<Dev<'k>> {
         match part.expert {
-            Some(expert) => MatmulArgs {
-                unit: self.a.unit.at(expert * self.a.rows),
-                ..*self.a
-            },
+            Some(group) => group.args(self.a, part.token),
             None => *self.a,
         }
     }

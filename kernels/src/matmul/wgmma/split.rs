@@ -14,7 +14,7 @@ use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::{self, TOKENS};
 use crate::matmul::definition::{Matmul, MatmulArgs};
-use crate::matmul::expert_table::ExpertTable;
+use crate::matmul::expert_table::{ExpertRows, ExpertTable};
 use crate::shared::Contract;
 use ptx_gen::*;
 
@@ -39,7 +39,7 @@ pub(crate) struct JobSlice<'k> {
     /// The number of its tiles.
     pub(crate) count: U32<'k>,
     /// The expert of its tokens, if the matmul has experts.
-    pub(crate) expert: Option<U32<'k>>,
+    pub(crate) expert: Option<ExpertRows<'k>>,
     /// Its index among the slices of all jobs.
     item: U32<'k>,
     /// The index of its job.
@@ -236,15 +236,15 @@ impl<'a, 'k> Jobs<'a, 'k> {
     /// Calls `body` for each job of this block, with the expert of its tokens.
     fn each_of_experts(&self, experts: &ExpertJobs<'k>, body: impl FnOnce(JobSlice<'k>)) {
         let k = self.k;
-        let expert_of = |item: U32<'k>| {
+        let entry_of = |item: U32<'k>| {
             let group = (item / experts.row_jobs).min(experts.last);
-            experts.table.expert(group)
+            experts.table.entry(group)
         };
-        let mut next = k.var(expert_of(self.block()));
+        let mut next = k.var(entry_of(self.block()));
         k.for_each(self.block(), self.all, k.nctaid(), |item| {
-            // The expert of the next job is loaded during this one.
-            let expert = k.var(&next).get();
-            next.set(expert_of(item + k.nctaid()));
+            // The entry of the next job is loaded during this one.
+            let entry = k.var(&next).get();
+            next.set(entry_of(item + k.nctaid()));
             let width = self.matmul.tokens;
             body(JobSlice {
                 rows: item % experts.row_jobs,
@@ -252,7 +252,7 @@ impl<'a, 'k> Jobs<'a, 'k> {
                 width,
                 first: k.val(0),
                 count: self.tiles,
-                expert: Some(expert),
+                expert: Some(experts.table.rows(entry)),
                 item,
                 job: item,
             });
