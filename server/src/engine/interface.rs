@@ -247,6 +247,12 @@ pub trait Engine: Send {
         Ok(vec![vec![]; work.len()])
     }
 
+    /// Returns the time of one draft, as a fraction of a step of one sequence. It is 0 for drafts
+    /// that take no noticeable time.
+    fn draft_cost(&self) -> f64 {
+        0.0
+    }
+
     /// Generates up to `steps` tokens of each sequence, which is given with its next token. A
     /// sequence ends early after a token that ends texts, which is the last one returned.
     ///

@@ -9,7 +9,7 @@ mod interface;
 mod log_softmax;
 pub mod scripted;
 
-pub use batch::BatchEngine;
+pub use batch::{BatchEngine, DraftSource};
 pub use decoder::DecoderEngine;
 pub use interface::{
     ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey,

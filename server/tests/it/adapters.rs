@@ -90,7 +90,7 @@ fn serve(loaded: Vec<AdapterEntry>, folder: Option<&Path>) -> Arc<ServedModel> {
         queue: 16,
         repetition: Repetition::Fastest,
         cache: None,
-        lookup: None,
+        drafts: None,
         adapters: AdapterOptions {
             loaded,
             folder: folder.map(Path::to_owned),

@@ -91,7 +91,7 @@ fn load(path: PathBuf, sequences: Option<u32>) -> Result<ServedModel, LoadError>
         queue: 16,
         repetition: Repetition::Fastest,
         cache: None,
-        lookup: None,
+        drafts: None,
         adapters: AdapterOptions {
             loaded: vec![],
             folder: None,
