@@ -15,7 +15,7 @@ use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
 use crate::protocol::shared::{self, Body, fit_later_system, random_id, sse_response};
-use crate::reply::{self, Replies, ReplyPrompt};
+use crate::reply::{self, PromptLimit, Replies, ReplyPrompt};
 
 /// The header in which the SDKs look for the id of a request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -139,7 +139,7 @@ async fn answer_count(state: AppState, body: Bytes) -> Result<Response, RequestE
     let model = state.models.find(request.model.as_deref()).await?;
     let chat = translate::chat_prompt(&request)?;
     let chat = fit_later_system(&model, chat).await;
-    let tokens = reply::prompt_tokens(&model, ReplyPrompt::Chat(chat)).await?;
+    let tokens = reply::prompt_tokens(&model, ReplyPrompt::Chat(chat), PromptLimit::None).await?;
     let count = TokenCount {
         input_tokens: tokens.len() as u32,
     };

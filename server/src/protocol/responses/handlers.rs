@@ -21,7 +21,7 @@ use crate::protocol::openai::ErrorBody;
 use crate::protocol::shared::{
     self, Body, SseEvent, fit_later_system, random_id, sse_response, unix_seconds,
 };
-use crate::reply::{self, Replies, ReplyPrompt};
+use crate::reply::{self, PromptLimit, Replies, ReplyPrompt};
 
 /// Generates a response.
 #[utoipa::path(
@@ -133,7 +133,7 @@ async fn answer_count(
 ) -> Result<Response, RequestError> {
     let request = read(&state, &info, &body).await?;
     let prompt = request.translated.reply.prompt;
-    let tokens = reply::prompt_tokens(&request.model, prompt).await?;
+    let tokens = reply::prompt_tokens(&request.model, prompt, PromptLimit::None).await?;
     let count = InputTokens {
         object: "response.input_tokens",
         input_tokens: tokens.len() as u32,

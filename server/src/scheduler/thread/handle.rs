@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use warpwright_model::Adapter;
 
 use super::super::adapter::AdapterJob;
-use super::super::check::{check_request, check_text};
+use super::super::check::{check_request, check_text, usable_ctx};
 use super::super::core::SchedulerCore;
 use super::super::embedding::{EmbeddingJob, EmbeddingResult};
 use super::super::options::SchedulerOptions;
@@ -68,6 +68,12 @@ impl Scheduler {
     /// Returns the sizes of the engine.
     pub fn limits(&self) -> EngineLimits {
         self.owner.shared.limits
+    }
+
+    /// Returns the maximum number of positions of a sequence: of the context, or of the cache if it
+    /// is smaller.
+    pub fn usable_ctx(&self) -> u32 {
+        usable_ctx(&self.limits())
     }
 
     /// Checks a request and puts it into the queue. It never blocks.

@@ -23,7 +23,7 @@ use crate::protocol::openai::events::written;
 use crate::protocol::openai::form::Delivery;
 use crate::protocol::openai::head::ResponseHead;
 use crate::protocol::shared::{Body, fit_later_system, sse_response};
-use crate::reply::{self, ReplyPrompt};
+use crate::reply::{self, PromptLimit, ReplyPrompt};
 
 /// Replies to a conversation.
 #[utoipa::path(
@@ -89,7 +89,7 @@ async fn counted(
     let call = chat_call(&Body::parse(body)?, &info.id, info.salt)?;
     let model = state.models.find(call.model.as_deref()).await?;
     let prompt = fitted(&model, call.reply.prompt).await;
-    let tokens = reply::prompt_tokens(&model, prompt).await?;
+    let tokens = reply::prompt_tokens(&model, prompt, PromptLimit::None).await?;
     Ok(PromptTokenCount {
         object: "response.input_tokens",
         input_tokens: tokens.len(),
