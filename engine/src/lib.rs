@@ -64,9 +64,9 @@ mod splitmix;
 mod write;
 
 pub use batch::{
-    AdapterId, Batch, BatchItem, BatchOptions, BatchPages, BatchRounding, BatchStepped,
-    BatchWanted, ConstrainedSequence, IgnoredFile, LoadablePages, PageFolder, PrefixReuse,
-    PrefixScope, RowClass, SavedPages, SequenceId, SwappedSequence,
+    AdapterId, AdapterPreparer, Batch, BatchItem, BatchOptions, BatchPages, BatchRounding,
+    BatchStepped, BatchWanted, ConstrainedSequence, IgnoredFile, LoadablePages, PageFolder,
+    PrefixReuse, PrefixScope, PreparedAdapter, RowClass, SavedPages, SequenceId, SwappedSequence,
 };
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;

@@ -504,6 +504,19 @@ fn wrong_options_are_named() {
             "expected a number of seconds above 0",
         ),
         (&[MODEL, "--sequences", "257"], "257 is not in 1..=256"),
+        (
+            &[MODEL, "--draft", MODEL, "--lookup"],
+            "cannot be used with",
+        ),
+        (&[MODEL, "--draft-max", "3"], "--draft <MODEL>"),
+        (
+            &[MODEL, "--draft", "nowhere.gguf"],
+            "--draft nowhere.gguf: no such file or folder",
+        ),
+        (
+            &[MODEL, "--draft", MODEL, "--scripted", file],
+            "--scripted verifies no guesses: leave out --draft",
+        ),
         (&[MODEL, "--scripted", file], "line 1: "),
     ];
     for (options, message) in cases {

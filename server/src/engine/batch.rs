@@ -6,14 +6,14 @@ use std::sync::Arc;
 use warpwright_driver::Context;
 use warpwright_engine::{
     AdapterId, Batch, BatchDraftModel, BatchDraftRequest, BatchItem, BatchOptions, BatchWanted,
-    Drafter, Error, LoadablePages, PageFolder, PrefixScope, PromptLookup, RowClass, Sampling,
-    SequenceId, TokenChoice,
+    Drafter, Error, LoadablePages, PageFolder, PrefixScope, PreparedAdapter, PromptLookup,
+    RowClass, Sampling, SequenceId, TokenChoice,
 };
-use warpwright_model::{Adapter, Model};
+use warpwright_model::Model;
 
 use super::interface::{
-    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey,
-    SequenceStart, StepWork, Stepped, TokenOrigin, Wanted,
+    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts,
+    PrepareAdapter, SequenceKey, SequenceStart, StepWork, Stepped, TokenOrigin, Wanted,
 };
 
 /// The number of positions per page of a batch.
@@ -408,9 +408,17 @@ impl Engine for BatchEngine {
         vectors.map_err(|error| self.failed(&error))
     }
 
-    fn load_adapter(&mut self, adapter: Arc<Adapter>) -> Result<String, EngineError> {
+    fn adapter_preparation(&self) -> Option<PrepareAdapter> {
+        let preparer = self.batch.adapter_preparer();
+        Some(Arc::new(move |adapter| {
+            let prepared = preparer.prepare(adapter);
+            prepared.map_err(|error| EngineError::Unsupported(error.to_string()))
+        }))
+    }
+
+    fn load_adapter(&mut self, adapter: Arc<PreparedAdapter>) -> Result<String, EngineError> {
         self.check_lost()?;
-        match self.batch.load_adapter(adapter) {
+        match self.batch.load_prepared(adapter) {
             Ok(id) => Ok(adapter_key(id)),
             // The adapters that were loaded before are still there.
             Err(Error::Driver(error @ warpwright_driver::Error::OutOfMemory { .. })) => {

@@ -329,6 +329,8 @@ impl DeviceLoader {
         model: &Model,
     ) -> Result<Vec<(AdapterEntry, String)>, LoadError> {
         let mut loaded = vec![];
+        let prepare = engine.adapter_preparation();
+        let prepare = prepare.expect("a batch has adapters");
         for entry in &self.options.adapters.loaded {
             let failed =
                 |error: String| LoadError::Failed(format!("--lora {}: {error}", entry.name));
@@ -336,8 +338,9 @@ impl DeviceLoader {
                 .outline
                 .read_adapter(&entry.path)
                 .map_err(|error| failed(error.to_string()))?;
+            let prepared = prepare(&adapter).map_err(|error| failed(error.to_string()))?;
             let key = engine
-                .load_adapter(Arc::new(adapter))
+                .load_adapter(Arc::new(prepared))
                 .map_err(|error| failed(error.to_string()))?;
             tracing::info!(name = entry.name, path = %entry.path.display(), "loaded an adapter");
             loaded.push((entry.clone(), key));

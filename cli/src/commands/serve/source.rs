@@ -256,7 +256,16 @@ fn loader(args: &Args) -> Result<Arc<dyn ModelLoader>, Failure> {
 fn drafts(args: &SpeculationArgs) -> Result<Option<DraftOptions>, Failure> {
     let source = match (args.lookup, &args.draft) {
         (Some(longest), _) => DraftOrigin::Lookup { longest },
-        (None, Some(model)) => DraftOrigin::Model(locate(model)?),
+        (None, Some(model)) => {
+            let path = locate(model)?;
+            if !path.exists() {
+                return Err(Failure::Input(format!(
+                    "--draft {}: no such file or folder",
+                    path.display()
+                )));
+            }
+            DraftOrigin::Model(path)
+        }
         (None, None) => return Ok(None),
     };
     Ok(Some(DraftOptions {

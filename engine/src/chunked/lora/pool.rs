@@ -12,7 +12,7 @@ use warpwright_kernels::batch::lora::{
 };
 use warpwright_model::Adapter;
 
-use super::matrix::{DeviceLora, LoraMatrix, LoraMatrixShape};
+use super::matrix::{DeviceLora, HostLora, LoraMatrix, LoraMatrixShape};
 use crate::Error;
 use crate::chunked::CHUNK;
 use crate::chunked::kernels::order;
@@ -64,21 +64,54 @@ const MATRICES: [LoraMatrix; 4] = [
     LoraMatrix::Down,
 ];
 
-/// Returns an error if an adapter does not have the shapes of the model.
-///
-/// An adapter is checked when it is read, but possibly against another model.
-pub(crate) fn check(layers: &[LayerRows], hidden: u32, adapter: &Adapter) -> Result<(), Error> {
-    if adapter.layers.len() != layers.len() {
-        return Err(Error::AdapterLayers {
-            found: adapter.layers.len(),
-            wanted: layers.len(),
-        });
+/// The shapes of the matrices of a model. They contain no device memory, so that adapters can be
+/// prepared on another thread.
+pub(crate) struct LoraShapes {
+    /// The shapes of each layer, in the order of [`MATRICES`].
+    layers: Vec<[LoraMatrixShape; 4]>,
+}
+
+/// An adapter in host memory, in the layout of the device.
+pub(crate) struct HostAdapter {
+    /// The matrices of each layer, in the order of [`MATRICES`].
+    layers: Vec<[Option<HostLora>; 4]>,
+}
+
+impl LoraShapes {
+    pub(crate) fn new(layers: &[LayerRows], hidden: u32) -> LoraShapes {
+        let shapes = |rows| MATRICES.map(|matrix| LoraMatrixShape::new(matrix, hidden, rows));
+        LoraShapes {
+            layers: layers.iter().map(shapes).collect(),
+        }
     }
 
-    for (index, (rows, factors)) in layers.iter().zip(&adapter.layers).enumerate() {
-        for matrix in MATRICES {
-            let shape = LoraMatrixShape::new(matrix, hidden, rows);
-            for (projection, [rows, n]) in shape.sizes() {
+    /// Brings an adapter into the layout of the device.
+    ///
+    /// # Errors
+    /// Returns an error if it does not have the shapes of the model. An adapter is checked when it
+    /// is read, but possibly against another model.
+    pub(crate) fn prepare(&self, adapter: &Adapter) -> Result<HostAdapter, Error> {
+        self.check(adapter)?;
+        let layers = self.layers.iter().enumerate().map(|(index, shapes)| {
+            shapes
+                .each_ref()
+                .map(|shape| shape.prepare(shape.factors(index, adapter)))
+        });
+        Ok(HostAdapter {
+            layers: layers.collect(),
+        })
+    }
+
+    fn check(&self, adapter: &Adapter) -> Result<(), Error> {
+        if adapter.layers.len() != self.layers.len() {
+            return Err(Error::AdapterLayers {
+                found: adapter.layers.len(),
+                wanted: self.layers.len(),
+            });
+        }
+
+        for (index, (shapes, factors)) in self.layers.iter().zip(&adapter.layers).enumerate() {
+            for (projection, [rows, n]) in shapes.iter().flat_map(LoraMatrixShape::sizes) {
                 let Some(factors) = &factors[projection] else {
                     continue;
                 };
@@ -93,31 +126,47 @@ pub(crate) fn check(layers: &[LayerRows], hidden: u32, adapter: &Adapter) -> Res
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Returns the bytes of a pool of these adapters.
-pub(crate) fn bytes(layers: &[LayerRows], hidden: u32, adapters: &[&Adapter]) -> u64 {
-    let mut matrices = 0;
-    let mut ranks = 0;
-    let mut width = 0;
-    for (index, rows) in layers.iter().enumerate() {
-        for matrix in MATRICES {
-            let shape = LoraMatrixShape::new(matrix, hidden, rows);
-            let Some(rank) = shape.rank(index, adapters) else {
-                continue;
-            };
-            matrices += shape.bytes(rank, adapters.len());
-            // At most three projections share a matmul.
-            ranks = ranks.max(3 * rank);
-            if matrix == LoraMatrix::GateUp {
-                width = width.max(2 * rows.dense.width);
+    /// Returns the bytes of a pool of these adapters.
+    pub(crate) fn bytes(&self, adapters: &[&HostAdapter]) -> u64 {
+        let mut matrices = 0;
+        let mut ranks = 0;
+        let mut width = 0;
+        for (index, shapes) in self.layers.iter().enumerate() {
+            for (which, (matrix, shape)) in MATRICES.iter().zip(shapes).enumerate() {
+                let Some(rank) = largest_rank(&of_matrix(adapters, index, which)) else {
+                    continue;
+                };
+                matrices += shape.bytes(rank, adapters.len());
+                // At most three projections share a matmul.
+                ranks = ranks.max(3 * rank);
+                if *matrix == LoraMatrix::GateUp {
+                    width = width.max(shape.rows());
+                }
             }
         }
+        let work = u64::from(CHUNK) * u64::from(ranks) + u64::from(CAPACITY) * u64::from(width);
+        matrices + 4 * work
     }
-    let work = u64::from(CHUNK) * u64::from(ranks) + u64::from(CAPACITY) * u64::from(width);
-    matrices + 4 * work
+}
+
+/// Returns the matrices of each adapter at this index of [`MATRICES`].
+fn of_matrix<'a>(
+    adapters: &[&'a HostAdapter],
+    layer: usize,
+    which: usize,
+) -> Vec<Option<&'a HostLora>> {
+    let adapters = adapters.iter();
+    adapters
+        .map(|adapter| adapter.layers[layer][which].as_ref())
+        .collect()
+}
+
+/// Returns the largest rank of these matrices, or `None` if no adapter changes the matrix.
+fn largest_rank(adapters: &[Option<&HostLora>]) -> Option<u32> {
+    adapters.iter().flatten().map(|host| host.rank).max()
 }
 
 impl LoraPool {
@@ -125,13 +174,18 @@ impl LoraPool {
     pub(crate) fn load(
         context: &Context,
         rows: &[LayerRows],
-        hidden: u32,
-        adapters: &[&Adapter],
+        shapes: &LoraShapes,
+        adapters: &[&HostAdapter],
     ) -> Result<LoraPool, Error> {
         let layers = rows.iter().enumerate().map(|(index, rows)| {
-            let [qkv, o, gate_up, down] = MATRICES.map(|matrix| {
-                let shape = LoraMatrixShape::new(matrix, hidden, rows);
-                load_matrix(context, &shape, adapters, matrix, index)
+            let [qkv, o, gate_up, down] = [0, 1, 2, 3].map(|which| {
+                let hosts = of_matrix(adapters, index, which);
+                let Some(rank) = largest_rank(&hosts) else {
+                    return Ok(None);
+                };
+                let name = format!("blk.{index}.{:?}", MATRICES[which]);
+                let shape = &shapes.layers[index][which];
+                shape.load(context, &name, rank, &hosts).map(Some)
             });
             let gate_up = gate_up?.map(|lora| GateUpLora {
                 lora,
@@ -213,24 +267,6 @@ impl LayerLora {
         ];
         all.into_iter().flatten()
     }
-}
-
-/// Copies the adapters of a matrix to the device, if there are any.
-fn load_matrix(
-    context: &Context,
-    shape: &LoraMatrixShape,
-    adapters: &[&Adapter],
-    matrix: LoraMatrix,
-    layer: usize,
-) -> Result<Option<DeviceLora>, Error> {
-    let Some(rank) = shape.rank(layer, adapters) else {
-        return Ok(None);
-    };
-    let factors = adapters.iter().map(|adapter| shape.factors(layer, adapter));
-    let name = format!("blk.{layer}.{matrix:?}");
-    shape
-        .load(context, &name, rank, &factors.collect::<Vec<_>>())
-        .map(Some)
 }
 
 /// Returns a matrix whose sums are stored in the order of its tiles.
