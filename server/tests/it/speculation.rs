@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use warpwright_driver::{Context, Driver};
 use warpwright_engine::{
     BatchDraftModel, BatchDraftOptions, BatchDraftRequest, BatchOptions, BatchRounding,
     PromptLookup, Sampling,
@@ -20,7 +19,7 @@ use warpwright_server::scheduler::{
     SchedulerOptions, SpeculationOptions,
 };
 
-use crate::harness::asset;
+use crate::harness::{asset, emulator, small_model};
 use crate::scheduler::{collect, generate, request};
 
 const END: u32 = 2;
@@ -190,18 +189,9 @@ fn drafts_evict_nothing() {
     assert!(status.accepted_tokens > 0, "{status:?}");
 }
 
-fn small_model() -> Model {
-    Model::open(&asset()).expect("the model opens")
-}
-
 /// The weights of the small model before they were quantized.
 fn draft_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/rustdoc-7m-F16.gguf")
-}
-
-fn emulator() -> Context {
-    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
-    Context::new(&driver.devices().expect("it has devices")[0]).expect("a context is created")
 }
 
 /// A scheduler of the small model on the emulator, with drafts by prompt lookup.

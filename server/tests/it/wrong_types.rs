@@ -87,6 +87,7 @@ async fn wrong_values_of_all_fields_are_refused_by_name() {
     let app = app(Arc::new(opened.serve(NAME.to_owned(), scheduler)));
     let document = get(&app, "/openapi.json").await.json();
 
+    let mut problems = vec![];
     for Endpoint { path, body, free } in endpoints() {
         let whole = post(&app, path, &body).await;
         assert_eq!(whole.status, 200, "{path}: {}", whole.body);
@@ -96,7 +97,6 @@ async fn wrong_values_of_all_fields_are_refused_by_name() {
         add_fields(&document, schema, &mut fields);
         assert!(fields.len() > 15, "{path}: {fields:?}");
 
-        let mut accepts_all = vec![];
         for field in &fields {
             let mut refused = 0;
             for value in values() {
@@ -107,18 +107,19 @@ async fn wrong_values_of_all_fields_are_refused_by_name() {
                     continue;
                 }
                 refused += 1;
-                assert_eq!(answer.status, 400, "{path}, {body}: {}", answer.body);
-                let error = &answer.json()["error"];
-                let message = error["message"].as_str().expect("a message");
+                let error = answer.json()["error"].clone();
+                let message = error["message"].as_str().unwrap_or_default();
                 let param = error["param"].as_str().unwrap_or_default();
-                let is_named = param.starts_with(field.as_str())
-                    || (param.is_empty() && message.contains(field.as_str()));
-                assert!(is_named, "{path}, {body}: {error}");
+                let is_named =
+                    param.starts_with(field.as_str()) || message.contains(field.as_str());
+                if answer.status != 400 || !is_named {
+                    problems.push(format!("{path}, {body}: {}, {error}", answer.status));
+                }
             }
-            if refused == 0 {
-                accepts_all.push(field.as_str());
+            if (refused == 0) != free.contains(&field.as_str()) {
+                problems.push(format!("{path}: {refused} values of `{field}` are refused"));
             }
         }
-        assert_eq!(accepts_all, free, "{path}");
     }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
