@@ -327,22 +327,20 @@ fn guesses(model: &mut BatchDraftModel, texts: &[(u64, &[u32])], most: u32) -> V
 
 #[test]
 fn a_draft_model_follows_its_texts() {
-    let prompt = repeating().prompt;
+    let prompt = &repeating().prompt[..8];
     let mut model = draft_model();
-    let first = guesses(&mut model, &[(1, &prompt)], 3).remove(0);
-    assert_eq!(first.len(), 3);
+    let first = guesses(&mut model, &[(1, prompt)], 2).remove(0);
+    assert_eq!(first.len(), 2);
 
     // All guesses were right, some were wrong, or the text goes on with other tokens. A model that
     // sees the text for the first time guesses the same.
-    let right = [&prompt[..], &first, &[77]].concat();
-    let wrong = [&prompt[..], &first[..1], &[90]].concat();
+    let right = [prompt, &first, &[77]].concat();
+    let wrong = [prompt, &first[..1], &[90]].concat();
     let other = [&prompt[..4], &[300, 41]].concat();
     for text in [&right, &wrong, &other] {
-        let fresh = guesses(&mut draft_model(), &[(1, text)], 3);
-        assert_eq!(fresh[0].len(), 3);
-        assert_eq!(guesses(&mut model, &[(1, text)], 3), fresh, "{text:?}");
-        // The same call again finds all tokens processed.
-        assert_eq!(guesses(&mut model, &[(1, text)], 3), fresh, "{text:?}");
+        let fresh = guesses(&mut draft_model(), &[(1, text)], 2);
+        assert_eq!(fresh[0].len(), 2);
+        assert_eq!(guesses(&mut model, &[(1, text)], 2), fresh, "{text:?}");
     }
 
     // A third text takes the place of the one that was named least recently.
@@ -369,12 +367,12 @@ fn a_draft_model_guesses_nothing_where_it_cannot() {
     assert!(both.iter().all(Vec::is_empty), "{both:?}");
 
     // A long prompt is processed over several calls, next to a text that has guesses meanwhile.
-    let long: Vec<u32> = (0..70).map(|index| 5 * index % 300).collect();
+    let long: Vec<u32> = (0..40).map(|index| 5 * index % 300).collect();
     let short = [1, 500, 90];
-    for step in 0..3 {
+    for step in 0..2 {
         let both = guesses(&mut model, &[(3, &short), (4, &long)], 1);
         assert_eq!(both[0].len(), 1);
-        assert_eq!(both[1].len(), usize::from(step == 2), "{step}");
+        assert_eq!(both[1].len(), usize::from(step == 1), "{step}");
     }
 }
 
