@@ -171,6 +171,10 @@ pub enum Error {
     NoAdapter,
     #[error("sequences use the adapter: remove them before you unload it")]
     AdapterInUse,
+    #[error(
+        "the kernels of a sequence with an adapter cannot be timed one by one: profile a sequence of the base model"
+    )]
+    ProfileAdapter,
     #[error("sequences of this model cannot be stepped together: {why}")]
     NoBatch { why: String },
     #[error(

@@ -64,9 +64,9 @@ mod splitmix;
 mod write;
 
 pub use batch::{
-    AdapterId, Batch, BatchItem, BatchOptions, BatchPages, BatchRounding, BatchStepped,
-    BatchWanted, ConstrainedSequence, IgnoredFile, LoadablePages, PageFolder, PrefixReuse,
-    PrefixScope, RowClass, SavedPages, SequenceId, SwappedSequence,
+    AdapterId, AdapterPreparer, Batch, BatchItem, BatchOptions, BatchPages, BatchRounding,
+    BatchStepped, BatchWanted, ConstrainedSequence, IgnoredFile, LoadablePages, PageFolder,
+    PrefixReuse, PrefixScope, PreparedAdapter, RowClass, SavedPages, SequenceId, SwappedSequence,
 };
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::cached::CachedTokens;
@@ -90,7 +90,8 @@ pub use sampling::defaults::GenerationConfig;
 pub use sampling::options::{Sampling, TokenChoice};
 pub use sampling::probabilities::LogProbabilities;
 pub use signed::{listed_map, load_listed, load_read};
-pub use speculative::draft_model::DraftModel;
+pub use speculative::batch_draft_model::{BatchDraftModel, BatchDraftOptions, BatchDraftRequest};
+pub use speculative::draft_model::{DraftModel, draft_sampling};
 pub use speculative::drafter::Drafter;
 pub use speculative::lookup::PromptLookup;
 pub use speculative::speculation::{DraftCounts, Speculation};

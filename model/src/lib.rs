@@ -60,6 +60,6 @@ pub use grammar::{Grammar, GrammarCompiler, GrammarText, Matcher};
 pub use layer::{GateActivation, Layer, RopePairing};
 pub use open::{Files, Model};
 pub use problem::Problem;
-pub use tokenizer::Tokenizer;
 pub use tokenizer::text::{StopStrings, TextEnding, TextStream};
+pub use tokenizer::{TokenBound, Tokenizer};
 pub use unique_keys::unique_keys;

@@ -4,13 +4,15 @@ use std::str::FromStr;
 
 use warpwright_driver::Context;
 use warpwright_engine as engine;
-use warpwright_engine::{Decoder, GenerationConfig, Options, Sampling, TokenChoice};
+use warpwright_engine::{
+    Decoder, GenerationConfig, Options, Sampling, TokenChoice, draft_sampling,
+};
 use warpwright_model::{Model, StopStrings, Tokenizer};
 
 use crate::failure::Failure;
 use crate::generation::grammar::GrammarArgs;
 use crate::generation::sampling::{self, SamplingArgs};
-use crate::generation::speculative::{SpeculativeArgs, TextGenerator, for_draft};
+use crate::generation::speculative::{SpeculativeArgs, TextGenerator};
 use crate::model::adapter::AdapterArgs;
 use crate::model::options::{Launch, ModelDeviceArgs, decoder};
 use warpwright_emu::terminal::say;
@@ -266,7 +268,7 @@ impl GenerateArgs {
         let draft = match draft {
             None => None,
             Some((draft, options)) => {
-                let sampling = for_draft(sampling, draft);
+                let sampling = draft_sampling(sampling, draft.outline.config.vocab);
                 Some((draft, load(draft, options, &sampling)?))
             }
         };
@@ -285,7 +287,7 @@ impl GenerateArgs {
             ctx,
             // The number of guesses changes from step to step, so each launch makes a single token.
             tokens_per_launch: 1,
-            ..self.options(&for_draft(sampling, draft), size)
+            ..self.options(&draft_sampling(sampling, draft.outline.config.vocab), size)
         }
     }
 }

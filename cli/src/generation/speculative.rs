@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use warpwright_engine::info::token_bytes;
 use warpwright_engine::{
-    Decoder, DraftModel, Generation, PromptLookup, Sampling, Speculation, same_vocabulary,
+    Decoder, DraftModel, Generation, PromptLookup, Speculation, same_vocabulary,
 };
 use warpwright_model::{Matcher, Model, Tokenizer};
 
@@ -146,22 +146,6 @@ impl SpeculativeArgs {
             Speculation::new(drafter)
         }
     }
-}
-
-/// Returns the sampling for a draft model.
-///
-/// Guesses are right more often if the draft model samples like the model itself. Biases of tokens
-/// that the draft model does not have are dropped, and so are the log-probabilities, which nothing
-/// reads.
-pub(crate) fn for_draft(sampling: &Sampling, draft: &Model) -> Sampling {
-    let mut sampling = Sampling {
-        logprobs: 0,
-        ..sampling.clone()
-    };
-    sampling
-        .logit_bias
-        .retain(|(token, _)| *token < draft.outline.config.vocab);
-    sampling
 }
 
 impl TextGenerator {

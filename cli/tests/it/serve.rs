@@ -504,6 +504,19 @@ fn wrong_options_are_named() {
             "expected a number of seconds above 0",
         ),
         (&[SHORTER, "--sequences", "257"], "257 is not in 1..=256"),
+        (
+            &[SHORTER, "--draft", SHORTER, "--lookup"],
+            "cannot be used with",
+        ),
+        (&[SHORTER, "--draft-max", "3"], "--draft <MODEL>"),
+        (
+            &[SHORTER, "--draft", "nowhere.gguf"],
+            "--draft nowhere.gguf: no such file or folder",
+        ),
+        (
+            &[SHORTER, "--draft", SHORTER, "--scripted", file],
+            "--scripted verifies no guesses: leave out --draft",
+        ),
         (&[SHORTER, "--scripted", file], "line 1: "),
     ];
     for (options, message) in cases {

@@ -49,7 +49,8 @@ impl Batch {
     }
 
     /// Builds the graphs of decode steps with up to `rows` tokens and drafts: see
-    /// [`BatchWanted::Verified`](crate::BatchWanted::Verified).
+    /// [`BatchWanted::Verified`](crate::BatchWanted::Verified). If adapters are loaded, the graphs of
+    /// steps with adapters are among them.
     ///
     /// # Errors
     /// Returns a driver error if a kernel cannot be compiled.
@@ -59,8 +60,9 @@ impl Batch {
             .map(|rows| options.bucket_of(rows))
             .collect();
         for bucket in buckets {
-            self.device
-                .build_graph(StepRows::Bucket(bucket), GraphKind::Drafts)?;
+            for rows in self.device.all_batch_rows(bucket) {
+                self.device.build_graph(rows, GraphKind::Drafts)?;
+            }
         }
         Ok(())
     }

@@ -404,8 +404,18 @@ impl BatchDevice {
             Some(rows) => StepRows::Lone(rows),
             None => StepRows::Bucket(bucket),
         };
-        let adapted = self.lora.as_ref().map(|_| StepRows::Adapted(bucket));
-        std::iter::once(plain).chain(adapted)
+        std::iter::once(plain).chain(self.adapted_rows(bucket))
+    }
+
+    /// Returns the rows of steps with the kernels of a batch for this bucket, without adapters and,
+    /// if any are loaded, with adapters.
+    pub(super) fn all_batch_rows(&self, bucket: u32) -> impl Iterator<Item = StepRows> + use<> {
+        std::iter::once(StepRows::Bucket(bucket)).chain(self.adapted_rows(bucket))
+    }
+
+    /// Returns the rows of steps with adapters, if any are loaded.
+    fn adapted_rows(&self, bucket: u32) -> Option<StepRows> {
+        self.lora.as_ref().map(|_| StepRows::Adapted(bucket))
     }
 
     /// Compiles the kernels of steps with prompts in this bucket, with any number of rows of the LM

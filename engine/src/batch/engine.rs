@@ -11,6 +11,7 @@ use warpwright_kernels::{LogLikelihood, RmsNorm};
 use warpwright_model::{Model, Outline};
 
 use super::adapters::loaded::BatchAdapters;
+use super::adapters::prepared::AdapterPreparer;
 use super::device::{BatchDevice, StepInput, StepRows};
 use super::latest_tokens::LatestTokens;
 use super::memory;
@@ -163,15 +164,17 @@ impl Batch {
         (cores, embed): (TensorCores, ResolvedEmbed),
         options: BatchOptions,
     ) -> Result<Batch, Error> {
+        let device = BatchDevice::new(context, cores, outline, weights, embed, options)?;
+        let preparer = AdapterPreparer::new(device.chunked.lora_shapes());
         Ok(Batch {
-            device: BatchDevice::new(context, cores, outline, weights, embed, options)?,
+            device,
             sequences: Sequences::new(options.sequences, options.pages(), options.ctx),
             cores,
             options,
             stop: outline.stop.clone(),
             in_flight: InFlight::new(context)?,
             sampled: vec![Sampling::greedy(); options.sequences as usize],
-            adapters: BatchAdapters::new(options.sequences),
+            adapters: BatchAdapters::new(options.sequences, preparer),
             latest: vec![],
             stored: None,
             fewer: BTreeMap::new(),

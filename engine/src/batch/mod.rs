@@ -48,6 +48,7 @@ mod steps;
 mod stored;
 
 pub use adapters::identity::AdapterId;
+pub use adapters::prepared::{AdapterPreparer, PreparedAdapter};
 pub use engine::Batch;
 pub use kept::{BatchPages, LoadablePages, PageFolder, SavedPages, SwappedSequence};
 pub use options::{BatchOptions, BatchRounding};

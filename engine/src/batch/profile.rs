@@ -22,7 +22,8 @@ impl Batch {
     ///
     /// # Errors
     /// Returns the errors of [`decode`](Batch::decode), except those about the chosen tokens, which
-    /// are not read.
+    /// are not read. Returns [`Error::ProfileAdapter`] if a sequence has an adapter, because the
+    /// kernels that apply adapters cannot be told apart by their roles.
     pub fn profile(
         &mut self,
         work: &[(SequenceId, u32)],
@@ -32,6 +33,12 @@ impl Batch {
             work.iter()
                 .map(|(id, token)| (*id, std::slice::from_ref(token))),
         )?;
+        if work
+            .iter()
+            .any(|(id, _)| self.adapters.of_sequence(*id).is_some())
+        {
+            return Err(Error::ProfileAdapter);
+        }
         let counts: Vec<_> = work.iter().map(|(id, _)| (*id, 1)).collect();
         self.reserve(&counts)?;
         self.latest.clear();
@@ -56,11 +63,7 @@ impl Batch {
         let states: Vec<StepState> = work
             .iter()
             .zip(&firsts)
-            .map(|((id, token), &at)| StepState {
-                // The graph of a bucket has no kernels of adapters.
-                adapter: None,
-                ..self.row_state(*id, *token, at, at + 1)
-            })
+            .map(|((id, token), &at)| self.row_state(*id, *token, at, at + 1))
             .collect();
         let bucket = self.device.write_bucket(states.clone())?;
         let graph = self.device.graph(bucket)?;

@@ -7,6 +7,7 @@ use warpwright_model::Outline;
 use crate::Error;
 use crate::decode::cached::CachedTokens;
 use crate::decode::decoder::Decoder;
+use crate::sampling::options::Sampling;
 use crate::speculative::drafter::Drafter;
 use crate::weights::info;
 
@@ -27,16 +28,36 @@ pub struct DraftModel {
 /// step of the model that verifies.
 const STEP: f64 = 0.05;
 
+/// Returns the time of a draft step, as a fraction of a step of the model that verifies. Both read
+/// their weights once.
+pub(crate) fn draft_cost(draft: &Outline, verified_by: &Outline) -> f64 {
+    let draft_bytes = info::token_bytes(draft) as f64;
+    let verified_bytes = info::token_bytes(verified_by) as f64;
+    draft_bytes / verified_bytes + STEP
+}
+
+/// Returns the sampling parameters for a draft model with `vocab` tokens.
+///
+/// Guesses are right more often if the draft model samples like the model itself. Biases of tokens
+/// that the draft model does not have are dropped, and so are the log-probabilities, which nothing
+/// reads.
+pub fn draft_sampling(sampling: &Sampling, vocab: u32) -> Sampling {
+    let mut sampling = Sampling {
+        logprobs: 0,
+        ..sampling.clone()
+    };
+    sampling.logit_bias.retain(|(token, _)| *token < vocab);
+    sampling
+}
+
 impl DraftModel {
     /// Creates a drafter from the decoder of the model `draft`, for the model `verified_by`. The
     /// decoder's sequence is replaced by the first guess.
     pub fn new(decoder: Decoder, draft: &Outline, verified_by: &Outline) -> DraftModel {
-        let draft_bytes = info::token_bytes(draft) as f64;
-        let verified_bytes = info::token_bytes(verified_by) as f64;
         DraftModel {
             decoder,
             cached: CachedTokens::default(),
-            cost: draft_bytes / verified_bytes + STEP,
+            cost: draft_cost(draft, verified_by),
         }
     }
 

@@ -6,8 +6,10 @@
 //! random word only on the seed and the position. The output is therefore the same as without
 //! guesses, token by token.
 //!
-//! Guesses come from the text itself ([`lookup`]) or from a smaller model ([`draft_model`]).
+//! Guesses come from the text itself ([`lookup`]) or from a smaller model ([`draft_model`], and
+//! [`batch_draft_model`] for several texts).
 
+pub(crate) mod batch_draft_model;
 pub(crate) mod draft_length;
 pub(crate) mod draft_model;
 pub(crate) mod drafter;

@@ -41,6 +41,12 @@ pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<Option<String>, Fa
     }))
 }
 
+/// Returns true if a vocabulary has a token for each byte of UTF-8. `has` returns true for a
+/// spelling that is a token.
+pub(crate) fn has_bytes(has: impl Fn(&str) -> bool) -> bool {
+    utf8().all(|byte| has(&ALPHABET[usize::from(byte)].to_string()))
+}
+
 /// The bytes that UTF-8 has. Vocabularies that were learned of texts may lack the others.
 pub(crate) fn utf8() -> impl Iterator<Item = u8> {
     (0..=0xbf).chain(0xc2..=0xf4)

@@ -33,6 +33,10 @@ impl Tokenizer {
         Tokenizer { vocabulary }
     }
 
+    pub(crate) fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
     /// Returns the reasons to doubt that texts get the tokens on which the model was trained, one
     /// sentence each.
     pub fn warnings(&self) -> &[String] {

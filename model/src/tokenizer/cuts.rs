@@ -94,6 +94,11 @@ impl PreTokenizer for Cuts {
 }
 
 impl Split {
+    /// Returns the place of a match among the parts.
+    pub(crate) fn behavior(&self) -> SplitDelimiterBehavior {
+        self.behavior
+    }
+
     fn parts(&self, part: &NormalizedString) -> tokenizers::Result<Vec<NormalizedString>> {
         let expression = &self.expression;
         let parts = if self.invert {

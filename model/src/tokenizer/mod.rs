@@ -1,5 +1,6 @@
 //! Tokenizers: vocabularies of GGUF files and folders, text to tokens, and tokens to text.
 
+pub(crate) mod bound;
 pub(crate) mod byte_level;
 pub(crate) mod codec;
 pub(crate) mod cuts;
@@ -15,5 +16,6 @@ pub(crate) mod vocabulary;
 pub(crate) mod vocabulary_fault;
 pub(crate) mod vocabulary_tables;
 
+pub use bound::TokenBound;
 pub use codec::{Stream, Tokenizer};
 pub use vocabulary_fault::Fault;

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use warpwright_driver::Context;
 use warpwright_engine::{
-    AdapterId, Batch, BatchItem, BatchOptions, BatchWanted, Drafter, Error, LoadablePages,
-    PageFolder, PrefixScope, PromptLookup, RowClass, SequenceId, TokenChoice,
+    AdapterId, Batch, BatchDraftModel, BatchDraftRequest, BatchItem, BatchOptions, BatchWanted,
+    Drafter, Error, LoadablePages, PageFolder, PrefixScope, PreparedAdapter, PromptLookup,
+    RowClass, Sampling, SequenceId, TokenChoice,
 };
-use warpwright_model::{Adapter, Model};
+use warpwright_model::Model;
 
 use super::interface::{
-    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey,
-    SequenceStart, StepWork, Stepped, TokenOrigin, Wanted,
+    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts,
+    PrepareAdapter, SequenceKey, SequenceStart, StepWork, Stepped, TokenOrigin, Wanted,
 };
 
 /// The number of positions per page of a batch.
@@ -35,15 +36,26 @@ pub struct BatchEngine {
     /// The folder in which pages are saved.
     folder: Option<PageFolder>,
     /// The source of drafts.
-    lookup: Option<PromptLookup>,
+    drafts: DraftSource,
     lost: Option<String>,
+}
+
+/// The source of the drafts of a [`BatchEngine`].
+pub enum DraftSource {
+    /// There are no drafts.
+    Nothing,
+    /// The tokens that followed the latest tokens when they occurred before in the same text.
+    Lookup(PromptLookup),
+    /// A smaller model with the same vocabulary.
+    Model(Box<BatchDraftModel>),
 }
 
 /// A sequence of a [`BatchEngine`].
 struct BatchSequence {
     id: SequenceId,
-    /// The number of best log-probabilities per token.
-    logprobs: u32,
+    sampling: Sampling,
+    /// The number that cached prefixes must share.
+    salt: u64,
 }
 
 impl BatchEngine {
@@ -81,7 +93,7 @@ impl BatchEngine {
             joined: 0,
             sequences: BTreeMap::new(),
             folder: None,
-            lookup: None,
+            drafts: DraftSource::Nothing,
             lost: None,
         })
     }
@@ -105,10 +117,9 @@ impl BatchEngine {
         Ok(loadable)
     }
 
-    /// Proposes drafts by prompt lookup: the tokens that followed the latest tokens when they
-    /// occurred before in the same text.
-    pub fn propose_by_lookup(&mut self, lookup: PromptLookup) {
-        self.lookup = Some(lookup);
+    /// Sets the source of drafts.
+    pub fn set_drafts(&mut self, drafts: DraftSource) {
+        self.drafts = drafts;
     }
 
     /// Builds the graphs of steps with up to `rows` tokens and drafts: see
@@ -184,8 +195,8 @@ impl BatchEngine {
     /// Returns a token that was chosen after a position, with its log-probabilities if they are
     /// wanted.
     fn chosen(&self, key: SequenceKey, token: u32, position: u32) -> Result<ChosenToken, Error> {
-        let BatchSequence { id, logprobs } = self.sequence(key);
-        let probabilities = if *logprobs > 0 {
+        let BatchSequence { id, sampling, .. } = self.sequence(key);
+        let probabilities = if sampling.logprobs > 0 {
             self.batch.log_probabilities(*id, position)?
         } else {
             None
@@ -311,8 +322,12 @@ impl Engine for BatchEngine {
         let (id, cached) = joined.map_err(|error| self.failed(&error))?;
         let key = SequenceKey(self.joined);
         self.joined += 1;
-        let logprobs = start.sampling.logprobs;
-        self.sequences.insert(key, BatchSequence { id, logprobs });
+        let sequence = BatchSequence {
+            id,
+            sampling: start.sampling.clone(),
+            salt: start.salt,
+        };
+        self.sequences.insert(key, sequence);
         Ok(Joined { key, cached })
     }
 
@@ -321,6 +336,9 @@ impl Engine for BatchEngine {
         let sequence = sequence.expect("only joined sequences leave");
         let left = self.batch.leave(sequence.id);
         left.expect("the batch has the sequences of the engine");
+        if let DraftSource::Model(model) = &mut self.drafts {
+            model.forget(key.0);
+        }
     }
 
     fn step(&mut self, work: &mut [StepWork<'_>]) -> Result<Vec<Stepped>, EngineError> {
@@ -343,14 +361,34 @@ impl Engine for BatchEngine {
 
     fn draft(&mut self, work: &[DraftRequest<'_>]) -> Result<Vec<Vec<u32>>, EngineError> {
         self.check_lost()?;
-        let Some(mut lookup) = self.lookup else {
-            return Ok(vec![vec![]; work.len()]);
+        let drafts = match &mut self.drafts {
+            DraftSource::Nothing => Ok(vec![vec![]; work.len()]),
+            DraftSource::Lookup(lookup) => work
+                .iter()
+                .map(|request| lookup.draft(request.tokens, request.most as u32))
+                .collect(),
+            DraftSource::Model(model) => {
+                let requests = work.iter().map(|request| {
+                    let sequence = &self.sequences[&request.key];
+                    BatchDraftRequest {
+                        text: request.key.0,
+                        tokens: request.tokens,
+                        most: request.most as u32,
+                        sampling: &sequence.sampling,
+                        salt: sequence.salt,
+                    }
+                });
+                model.draft(&requests.collect::<Vec<_>>())
+            }
         };
-        let drafts = work
-            .iter()
-            .map(|request| lookup.draft(request.tokens, request.most as u32));
-        let drafts: Result<_, Error> = drafts.collect();
         drafts.map_err(|error| self.failed(&error))
+    }
+
+    fn draft_cost(&self) -> f64 {
+        match &self.drafts {
+            DraftSource::Nothing | DraftSource::Lookup(_) => 0.0,
+            DraftSource::Model(model) => model.cost(),
+        }
     }
 
     fn decode(
@@ -370,9 +408,17 @@ impl Engine for BatchEngine {
         vectors.map_err(|error| self.failed(&error))
     }
 
-    fn load_adapter(&mut self, adapter: Arc<Adapter>) -> Result<String, EngineError> {
+    fn adapter_preparation(&self) -> Option<PrepareAdapter> {
+        let preparer = self.batch.adapter_preparer();
+        Some(Arc::new(move |adapter| {
+            let prepared = preparer.prepare(adapter);
+            prepared.map_err(|error| EngineError::Unsupported(error.to_string()))
+        }))
+    }
+
+    fn load_adapter(&mut self, adapter: Arc<PreparedAdapter>) -> Result<String, EngineError> {
         self.check_lost()?;
-        match self.batch.load_adapter(adapter) {
+        match self.batch.load_prepared(adapter) {
             Ok(id) => Ok(adapter_key(id)),
             // The adapters that were loaded before are still there.
             Err(Error::Driver(error @ warpwright_driver::Error::OutOfMemory { .. })) => {

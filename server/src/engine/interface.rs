@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thiserror::Error;
-use warpwright_engine::{LogProbabilities, Sampling};
+use warpwright_engine::{LogProbabilities, PreparedAdapter, Sampling};
 use warpwright_model::{Adapter, Matcher};
 
 /// The id of a sequence in an engine. An engine never uses an id twice.
@@ -153,6 +153,15 @@ pub struct DraftRequest<'a> {
     pub most: usize,
 }
 
+/// The reason why an engine loads no adapter.
+pub(crate) const NO_ADAPTERS: &str =
+    "this engine has no adapters: it decodes one sequence at a time";
+
+/// Prepares an adapter for an engine. It takes most of the time of loading, and runs on another
+/// thread than the engine.
+pub type PrepareAdapter =
+    Arc<dyn Fn(&Adapter) -> Result<PreparedAdapter, EngineError> + Send + Sync>;
+
 /// An error of an engine.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
@@ -247,6 +256,12 @@ pub trait Engine: Send {
         Ok(vec![vec![]; work.len()])
     }
 
+    /// Returns the time of one draft, as a fraction of a step of one sequence. It is 0 for drafts
+    /// that take no noticeable time.
+    fn draft_cost(&self) -> f64 {
+        0.0
+    }
+
     /// Generates up to `steps` tokens of each sequence, which is given with its next token. A
     /// sequence ends early after a token that ends texts, which is the last one returned.
     ///
@@ -265,16 +280,22 @@ pub trait Engine: Send {
     /// Returns [`EngineError::Unsupported`] if the engine cannot compute embeddings.
     fn embed(&mut self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, EngineError>;
 
+    /// Returns the function that prepares adapters for [`load_adapter`](Engine::load_adapter), or
+    /// `None` if the engine has no adapters. The function returns [`EngineError::Unsupported`] if an
+    /// adapter does not fit the model.
+    fn adapter_preparation(&self) -> Option<PrepareAdapter> {
+        None
+    }
+
     /// Loads an adapter, and returns the key by which sequences choose it. Adapters with equal values
     /// have the same key, and are unloaded as often as they were loaded.
     ///
     /// # Errors
     /// Returns [`EngineError::Unsupported`] if the engine has no adapters, or if this one does not
-    /// fit the model or the free memory. Returns [`EngineError::Lost`] if the device has failed.
-    fn load_adapter(&mut self, adapter: Arc<Adapter>) -> Result<String, EngineError> {
+    /// fit into the free memory. Returns [`EngineError::Lost`] if the device has failed.
+    fn load_adapter(&mut self, adapter: Arc<PreparedAdapter>) -> Result<String, EngineError> {
         drop(adapter);
-        let reason = "this engine has no adapters: it decodes one sequence at a time";
-        Err(EngineError::Unsupported(reason.to_owned()))
+        Err(EngineError::Unsupported(NO_ADAPTERS.to_owned()))
     }
 
     /// Unloads an adapter that no sequence uses.

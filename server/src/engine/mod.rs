@@ -9,10 +9,11 @@ mod interface;
 mod log_softmax;
 pub mod scripted;
 
-pub use batch::BatchEngine;
+pub use batch::{BatchEngine, DraftSource};
 pub use decoder::DecoderEngine;
+pub(crate) use interface::NO_ADAPTERS;
 pub use interface::{
-    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey,
-    SequenceStart, StepWork, Stepped, TokenOrigin, Wanted,
+    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts,
+    PrepareAdapter, SequenceKey, SequenceStart, StepWork, Stepped, TokenOrigin, Wanted,
 };
 pub use scripted::ScriptedEngine;

@@ -11,8 +11,8 @@ use warpwright_engine::{LogProbabilities, Sampling};
 use warpwright_model::Matcher;
 
 use super::interface::{
-    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts, SequenceKey,
-    SequenceStart, StepWork, Stepped, Wanted,
+    ChosenToken, DraftRequest, Engine, EngineError, EngineLimits, Joined, PageCounts,
+    PrepareAdapter, SequenceKey, SequenceStart, StepWork, Stepped, Wanted,
 };
 
 /// A function that returns the reply to a prompt. A token that ends texts belongs to the reply.
@@ -134,6 +134,7 @@ pub struct ScriptedEngine {
     reuse: PrefixReuse,
     drafts: Option<ScriptedDrafts>,
     adapters: Vec<String>,
+    prepare: Option<PrepareAdapter>,
     failures: Vec<PlannedFailure>,
     log: StepLog,
     /// The number of steps so far.
@@ -199,6 +200,7 @@ impl ScriptedEngine {
             reuse: PrefixReuse::None,
             drafts: None,
             adapters: vec![],
+            prepare: None,
             failures: vec![],
             log: StepLog::default(),
             steps: 0,
@@ -236,6 +238,12 @@ impl ScriptedEngine {
     /// Sets the names of the loaded adapters.
     pub fn with_adapters(mut self, adapters: Vec<String>) -> ScriptedEngine {
         self.adapters = adapters;
+        self
+    }
+
+    /// Sets the function that prepares adapters. The engine loads none.
+    pub fn with_adapter_preparation(mut self, prepare: PrepareAdapter) -> ScriptedEngine {
+        self.prepare = Some(prepare);
         self
     }
 
@@ -678,6 +686,10 @@ impl Engine for ScriptedEngine {
             results.push(stepped);
         }
         Ok(results)
+    }
+
+    fn adapter_preparation(&self) -> Option<PrepareAdapter> {
+        self.prepare.clone()
     }
 
     fn verified_per_step(&self) -> u32 {

@@ -132,7 +132,7 @@ impl AdapterTable {
         let adapter = read
             .map_err(|error| RequestError::new(ErrorKind::Internal, error.to_string()))?
             .map_err(|error| RequestError::invalid("lora_path", error.to_string()))?;
-        let key = self.scheduler.load_adapter(Arc::new(adapter)).await;
+        let key = self.scheduler.load_adapter(adapter).await;
         let key = key.map_err(|error| match error.kind {
             ErrorKind::Invalid => RequestError::invalid("lora_path", error.message),
             _ => error,

@@ -1,14 +1,14 @@
 //! Models on a device.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpwright_driver::Context;
 use warpwright_engine::info::weight_bytes;
 use warpwright_engine::{
-    BatchOptions, BatchRounding, Decoder, Error, Launch, Options, PageFolder, PrefixReuse,
-    PromptLookup,
+    BatchDraftModel, BatchDraftOptions, BatchOptions, BatchRounding, Decoder, Error, Launch,
+    Options, PageFolder, PrefixReuse, PromptLookup, same_vocabulary,
 };
 use warpwright_model::Model;
 
@@ -17,7 +17,7 @@ use super::loader::{LoadError, LoadProgress, ModelEntry, ModelLoader};
 use super::opened::OpenedModel;
 use super::overrides::RequestOverrides;
 use super::served::ServedModel;
-use crate::engine::{BatchEngine, DecoderEngine, Engine};
+use crate::engine::{BatchEngine, DecoderEngine, DraftSource, Engine};
 use crate::scheduler::{Scheduler, SchedulerOptions, SpeculationOptions};
 
 /// The maximum number of positions per sequence, unless more are asked for. Agents send prompts of
@@ -32,6 +32,10 @@ const PAGE: u64 = 64;
 
 /// The length of prompt chunks in deterministic mode.
 const EXACT_CHUNK: u32 = 512;
+
+/// The maximum number of tokens of prompts that a draft model processes between two steps, so that
+/// the other texts go on.
+const DRAFTED_PER_STEP: u32 = 1024;
 
 /// Opens the device. A function, because the context belongs to the thread that loads the model.
 pub type OpenContext = Arc<dyn Fn() -> Result<Context, String> + Send + Sync>;
@@ -52,16 +56,28 @@ pub struct DeviceOptions {
     /// The adapters.
     pub adapters: AdapterOptions,
     /// The drafts of texts, or `None` without drafts.
-    pub lookup: Option<LookupOptions>,
+    pub drafts: Option<DraftOptions>,
 }
 
-/// Drafts by prompt lookup: the tokens that followed the latest tokens when they occurred before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LookupOptions {
-    /// The maximum number of latest tokens to look for.
-    pub longest: u32,
+/// The drafts of texts, and their use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DraftOptions {
+    /// The source of the drafts.
+    pub source: DraftOrigin,
     /// The use of the drafts.
     pub speculation: SpeculationOptions,
+}
+
+/// The source of drafts, before a model is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DraftOrigin {
+    /// Prompt lookup: the tokens that followed the latest tokens when they occurred before.
+    Lookup {
+        /// The maximum number of latest tokens to look for.
+        longest: u32,
+    },
+    /// A smaller model with the same vocabulary, in this file or folder.
+    Model(PathBuf),
 }
 
 /// The dependence of a text on other requests.
@@ -125,25 +141,26 @@ impl DeviceLoader {
     fn engine(
         &self,
         context: &Context,
-        model: &Model,
+        opened: &OpenedModel,
         progress: &LoadProgress,
     ) -> Result<ChosenEngine, LoadError> {
+        let model = &opened.model;
         progress.set(0, weight_bytes(&model.outline));
+        // The draft model is loaded first, because the cache of the other one is made to fit into
+        // the memory that is left.
+        let drafts = self.draft_source(context, opened, progress)?;
         let device = context.device().name();
         let why = if self.prefers_decoder(context) {
             "the emulator is faster with one: --sequences 2 makes a batch".to_owned()
         } else {
-            match self.batch(context, model, progress)? {
+            match self
+                .batch(context, model, progress)
+                .map_err(|error| drafts.explain(error))?
+            {
                 BatchAttempt::Loaded(mut engine) => {
                     self.keep_pages(&mut engine, model)?;
                     let adapters = self.load_adapters(&mut engine, model)?;
-
-                    if let Some(LookupOptions { longest, .. }) = self.options.lookup {
-                        engine.propose_by_lookup(PromptLookup {
-                            longest,
-                            ..PromptLookup::default()
-                        });
-                    }
+                    engine.set_drafts(drafts.source);
 
                     // The emulator compiles each kernel in milliseconds.
                     if !is_emulator(context)
@@ -175,10 +192,43 @@ impl DeviceLoader {
         })
     }
 
+    /// Returns the source of drafts. A draft model is loaded.
+    fn draft_source(
+        &self,
+        context: &Context,
+        opened: &OpenedModel,
+        progress: &LoadProgress,
+    ) -> Result<LoadedDrafts, LoadError> {
+        let Some(DraftOptions {
+            source,
+            speculation,
+        }) = &self.options.drafts
+        else {
+            return Ok(LoadedDrafts::of_source(DraftSource::Nothing));
+        };
+        match source {
+            DraftOrigin::Lookup { longest } => {
+                let lookup = PromptLookup {
+                    longest: *longest,
+                    ..PromptLookup::default()
+                };
+                Ok(LoadedDrafts::of_source(DraftSource::Lookup(lookup)))
+            }
+            DraftOrigin::Model(path) => {
+                let options = BatchDraftOptions {
+                    texts: speculation.sequences,
+                    ctx: self.ctx(&opened.model),
+                    tokens_per_call: DRAFTED_PER_STEP,
+                };
+                load_draft_model(context, opened, path, options, progress)
+            }
+        }
+    }
+
     /// Compiles the kernels of all steps.
     fn compile(&self, engine: &mut BatchEngine) -> Result<(), Error> {
         engine.compile(log_compilation())?;
-        let Some(LookupOptions { speculation, .. }) = self.options.lookup else {
+        let Some(DraftOptions { speculation, .. }) = &self.options.drafts else {
             return Ok(());
         };
         engine.compile_drafts(speculation.sequences * (speculation.drafts + 1))
@@ -198,8 +248,11 @@ impl DeviceLoader {
         if options.repetition == Repetition::Exact {
             return Some("--deterministic");
         }
-        if options.lookup.is_some() {
-            return Some("--lookup");
+        if let Some(drafts) = &options.drafts {
+            return Some(match drafts.source {
+                DraftOrigin::Lookup { .. } => "--lookup",
+                DraftOrigin::Model(_) => "--draft",
+            });
         }
         if options.cache.is_some() {
             return Some("--cache-dir");
@@ -276,6 +329,8 @@ impl DeviceLoader {
         model: &Model,
     ) -> Result<Vec<(AdapterEntry, String)>, LoadError> {
         let mut loaded = vec![];
+        let prepare = engine.adapter_preparation();
+        let prepare = prepare.expect("a batch has adapters");
         for entry in &self.options.adapters.loaded {
             let failed =
                 |error: String| LoadError::Failed(format!("--lora {}: {error}", entry.name));
@@ -283,8 +338,9 @@ impl DeviceLoader {
                 .outline
                 .read_adapter(&entry.path)
                 .map_err(|error| failed(error.to_string()))?;
+            let prepared = prepare(&adapter).map_err(|error| failed(error.to_string()))?;
             let key = engine
-                .load_adapter(Arc::new(adapter))
+                .load_adapter(Arc::new(prepared))
                 .map_err(|error| failed(error.to_string()))?;
             tracing::info!(name = entry.name, path = %entry.path.display(), "loaded an adapter");
             loaded.push((entry.clone(), key));
@@ -335,7 +391,11 @@ impl DeviceLoader {
                 Repetition::Fastest => None,
                 Repetition::Exact => Some(EXACT_CHUNK),
             },
-            speculation: self.options.lookup.map(|lookup| lookup.speculation),
+            speculation: self
+                .options
+                .drafts
+                .as_ref()
+                .map(|drafts| drafts.speculation),
             ..SchedulerOptions::default()
         }
     }
@@ -355,6 +415,72 @@ fn log_compilation() -> impl FnMut(usize, usize) {
     }
 }
 
+/// The source of drafts, and the device memory that it takes.
+struct LoadedDrafts {
+    source: DraftSource,
+    bytes: u64,
+}
+
+impl LoadedDrafts {
+    /// Returns a source that takes no device memory.
+    fn of_source(source: DraftSource) -> LoadedDrafts {
+        LoadedDrafts { source, bytes: 0 }
+    }
+
+    /// Adds the memory of the draft model to an error about too little memory.
+    fn explain(&self, error: LoadError) -> LoadError {
+        match error {
+            LoadError::Memory(message) if self.bytes > 0 => LoadError::Memory(format!(
+                "{message}; --draft takes {} MB in addition: leave it out, or lower --draft-sequences or --ctx",
+                self.bytes.div_ceil(1_000_000)
+            )),
+            error => error,
+        }
+    }
+}
+
+/// Loads a draft model, which must have the vocabulary of the opened one.
+fn load_draft_model(
+    context: &Context,
+    opened: &OpenedModel,
+    path: &Path,
+    options: BatchDraftOptions,
+    progress: &LoadProgress,
+) -> Result<LoadedDrafts, LoadError> {
+    let named = |error: String| format!("--draft {}: {error}", path.display());
+    let refused = |error: String| LoadError::Failed(named(error));
+    let draft = Model::open(path).map_err(|error| refused(error.to_string()))?;
+    let tokenizer = draft
+        .tokenizer()
+        .map_err(|error| refused(error.to_string()))?;
+    same_vocabulary(&opened.tokenizer, &tokenizer).map_err(|error| refused(error.to_string()))?;
+
+    let total = weight_bytes(&draft.outline);
+    let memory = || context.memory().map(|(free, _)| free as u64);
+    let before = memory().map_err(|error| refused(error.to_string()))?;
+    let outline = &opened.model.outline;
+    let loaded = BatchDraftModel::load(context, &draft, outline, options, |done| {
+        progress.set(done, total);
+    });
+    let mut model = loaded.map_err(|error| match failure(&error) {
+        LoadError::Memory(message) => LoadError::Memory(named(message)),
+        LoadError::Failed(message) => refused(message),
+    })?;
+    // The emulator compiles each kernel in milliseconds.
+    if !is_emulator(context)
+        && let Err(error) = model.compile(log_compilation())
+    {
+        tracing::warn!(%error, "cannot compile all kernels of the draft model ahead");
+    }
+    let after = memory().map_err(|error| refused(error.to_string()))?;
+    let bytes = before.saturating_sub(after);
+    tracing::info!(path = %path.display(), bytes, "loaded the draft model");
+    Ok(LoadedDrafts {
+        source: DraftSource::Model(Box::new(model)),
+        bytes,
+    })
+}
+
 impl ModelLoader for DeviceLoader {
     fn load(&self, entry: &ModelEntry, progress: &LoadProgress) -> Result<ServedModel, LoadError> {
         let mut opened = OpenedModel::open(&entry.path).map_err(LoadError::Failed)?;
@@ -366,7 +492,7 @@ impl ModelLoader for DeviceLoader {
         }
 
         let context = (self.open)().map_err(LoadError::Failed)?;
-        let chosen = self.engine(&context, &opened.model, progress)?;
+        let chosen = self.engine(&context, &opened, progress)?;
         opened.description.engine = chosen.description;
         let scheduler = Scheduler::start(chosen.engine, self.scheduler_options());
         let options = &self.options.adapters;

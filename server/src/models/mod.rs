@@ -13,7 +13,7 @@ mod served;
 pub(crate) use adapters::forbidden;
 pub use adapters::{AdapterEntry, AdapterLease, AdapterOptions, AdapterTable, ServedAdapter};
 pub use device::{
-    CacheFolder, DeviceLoader, DeviceOptions, LookupOptions, OpenContext, Repetition,
+    CacheFolder, DeviceLoader, DeviceOptions, DraftOptions, DraftOrigin, OpenContext, Repetition,
 };
 pub use folder::{is_model_folder, models_in};
 pub use loader::{LoadError, LoadProgress, ModelEntry, ModelLoader};

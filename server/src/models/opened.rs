@@ -93,6 +93,7 @@ impl OpenedModel {
         ServedModel {
             name,
             created: now.map_or(0, |since| since.as_secs()),
+            token_bound: self.tokenizer.token_bound(),
             tokenizer: self.tokenizer,
             template: self.template,
             tool_template: self.tool_template,

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 use warpwright_engine::Sampling;
 use warpwright_model::chat::ChatTemplate;
-use warpwright_model::{GrammarCompiler, Tokenizer};
+use warpwright_model::{GrammarCompiler, TokenBound, Tokenizer};
 
 use super::adapters::{AdapterLease, AdapterTable, ServedAdapter};
 use crate::error::{ErrorKind, RequestError};
@@ -19,6 +19,8 @@ pub struct ServedModel {
     pub created: u64,
     /// The tokenizer.
     pub tokenizer: Arc<Tokenizer>,
+    /// A lower bound of the number of tokens of texts.
+    pub token_bound: TokenBound,
     /// The chat template, if the model has one.
     pub template: Option<Arc<ChatTemplate>>,
     /// The chat template for conversations with tools. Usually it is the same.
@@ -89,6 +91,7 @@ impl ServedModel {
             name: adapter.name,
             created: adapter.created,
             tokenizer: Arc::clone(&self.tokenizer),
+            token_bound: self.token_bound,
             template: self.template.clone(),
             tool_template: self.tool_template.clone(),
             grammars: Arc::clone(&self.grammars),

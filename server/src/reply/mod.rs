@@ -11,12 +11,16 @@ mod request;
 mod sampling;
 mod start;
 mod tokens;
+mod work;
 
 pub use event::{
     FinishReason, ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, ReplyTimes, TokenText,
 };
+pub(crate) use prompt::PromptLimit;
 pub use request::{
     CallLimit, ChatMessage, ChatPrompt, MessageCall, ReasoningFields, ReplyPrompt, ReplyRequest,
     SamplingFields, ToolChoice,
 };
-pub use start::{Replies, prompt_tokens, render, start};
+pub(crate) use start::prompt_tokens;
+pub use start::{Replies, render, start};
+pub(crate) use work::{blocking, tokenizing};

@@ -44,6 +44,23 @@ pub enum ReplyPrompt {
     Tokens(Vec<u32>),
 }
 
+impl ReplyPrompt {
+    /// Returns the approximate size of the text to tokenize in bytes.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match self {
+            ReplyPrompt::Chat(chat) => chat
+                .messages
+                .iter()
+                .map(|message| {
+                    message.content.len() + message.reasoning.as_ref().map_or(0, String::len)
+                })
+                .sum(),
+            ReplyPrompt::Text(text) => text.len(),
+            ReplyPrompt::Tokens(_) => 0,
+        }
+    }
+}
+
 /// A conversation.
 #[derive(Debug, Clone, Default)]
 pub struct ChatPrompt {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::spawn_blocking;
 use warpwright_model::{Grammar, StopStrings};
 
 use super::event::{ReplyEvent, ReplyPart};
-use super::prompt::{self, PreparedPrompt, RenderedChat};
+use super::prompt::{self, PreparedPrompt, PromptLimit, RenderedChat};
 use super::reader::{ReplyReader, ReplyReaderOptions};
 use super::request::{CallLimit, ChatPrompt, ReplyPrompt, ReplyRequest};
+use super::work::{blocking, tokenizing};
 use super::{grammar, sampling};
 use crate::error::{ErrorKind, RequestError};
 use crate::models::{AdapterLease, ServedModel};
@@ -42,7 +42,8 @@ pub async fn start(
     // Templates, tokenizers and grammars can take many milliseconds, in which a thread of the
     // runtime must serve other requests.
     let shared = Arc::clone(model);
-    let prepared = blocking(move || PreparedReply::new(&shared, request)).await?;
+    let bytes = request.prompt.text_bytes();
+    let prepared = tokenizing(bytes, move || PreparedReply::new(&shared, request)).await?;
     let prepared = Arc::new(prepared);
     let prompt_tokens = prepared.prompt.tokens.len() as u32;
     let generation = model.scheduler.submit(prepared.generation(0))?;
@@ -88,13 +89,18 @@ async fn start_others(first: ReplyTask, has_begun: oneshot::Receiver<()>) {
 /// Returns the tokens of a prompt.
 ///
 /// # Errors
-/// Returns an error if the template refuses the conversation, or if a text cannot be tokenized.
-pub async fn prompt_tokens(
+/// Returns an error if the template refuses the conversation, if a text is much longer than the
+/// limit, or if it cannot be tokenized.
+pub(crate) async fn prompt_tokens(
     model: &Arc<ServedModel>,
     prompt: ReplyPrompt,
+    limit: PromptLimit,
 ) -> Result<Vec<u32>, RequestError> {
     let model = Arc::clone(model);
-    blocking(move || Ok(PreparedPrompt::new(&model, prompt)?.tokens)).await
+    tokenizing(prompt.text_bytes(), move || {
+        Ok(PreparedPrompt::new(&model, prompt, limit)?.tokens)
+    })
+    .await
 }
 
 /// Returns the text that the chat template renders from a conversation.
@@ -104,14 +110,6 @@ pub async fn prompt_tokens(
 pub async fn render(model: &Arc<ServedModel>, prompt: ChatPrompt) -> Result<String, RequestError> {
     let model = Arc::clone(model);
     blocking(move || Ok(prompt::render(&model, prompt)?.text)).await
-}
-
-/// Runs work that takes long on a thread for that.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, RequestError> + Send + 'static,
-) -> Result<T, RequestError> {
-    let done = spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(RequestError::new(ErrorKind::Internal, error.to_string())))
 }
 
 /// A request that is ready to be submitted.
@@ -128,7 +126,7 @@ struct PreparedReply {
 impl PreparedReply {
     fn new(model: &ServedModel, mut request: ReplyRequest) -> Result<PreparedReply, RequestError> {
         let prompt = std::mem::replace(&mut request.prompt, ReplyPrompt::Tokens(vec![]));
-        let prompt = PreparedPrompt::new(model, prompt)?;
+        let prompt = PreparedPrompt::new(model, prompt, PromptLimit::Context)?;
         request.sampling.seed = request.sampling.seed.or(model.seed);
         request.max_tokens = match (request.max_tokens, model.max_tokens) {
             (Some(wanted), Some(most)) => Some(wanted.min(most)),

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use warpwright_model::Adapter;
+use warpwright_engine::PreparedAdapter;
 
 use crate::engine::EngineError;
 
 /// An adapter to load, and the receiver of its key.
 pub(crate) struct AdapterJob {
-    pub(crate) adapter: Arc<Adapter>,
+    pub(crate) adapter: Arc<PreparedAdapter>,
     pub(crate) sender: oneshot::Sender<Result<String, EngineError>>,
 }

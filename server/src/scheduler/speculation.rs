@@ -2,8 +2,9 @@
 //!
 //! Let `a` be the probability that a draft is right if all drafts before it are. A step that
 //! verifies `k` drafts then yields `1 + a + ... + a^k` tokens on average. We choose the `k` that
-//! yields the most tokens per time, and estimate `a` from the latest drafts of the sequence. The
-//! choice depends on no clock, and it changes no token.
+//! yields the most tokens per time, and estimate `a` from the latest drafts of the sequence. A draft
+//! model takes time for each draft, and prompt lookup takes none. The choice depends on no clock,
+//! and it changes no token.
 
 use super::options::{DraftLengthRule, SpeculationOptions};
 
@@ -33,16 +34,17 @@ pub(super) struct DraftHistory {
 }
 
 impl DraftHistory {
-    /// Returns the number of drafts to verify in the next step, at most `most`.
-    pub(super) fn wanted(&self, options: &SpeculationOptions, most: usize) -> usize {
+    /// Returns the number of drafts to verify in the next step, at most `most`. `cost` is the time
+    /// to make a draft, in steps of one sequence.
+    pub(super) fn wanted(&self, options: &SpeculationOptions, most: usize, cost: f64) -> usize {
         let most = most.min(options.drafts as usize);
         match options.length {
             DraftLengthRule::Always => most,
-            DraftLengthRule::Adaptive => self.best(most),
+            DraftLengthRule::Adaptive => self.best(most, cost),
         }
     }
 
-    fn best(&self, most: usize) -> usize {
+    fn best(&self, most: usize, cost: f64) -> usize {
         let [compared, right] = PRIOR;
         let probability = (self.right + right) / (self.compared + compared);
         let mut tokens = 1.0;
@@ -50,7 +52,8 @@ impl DraftHistory {
         let mut best_gain = 1.0;
         for drafts in 1..=most {
             tokens += probability.powi(drafts as i32);
-            let gain = tokens / (STEP + ROW * (drafts - 1) as f64);
+            let time = STEP + ROW * (drafts - 1) as f64 + cost * drafts as f64;
+            let gain = tokens / time;
             if gain > best_gain {
                 best = drafts;
                 best_gain = gain;
@@ -81,11 +84,16 @@ mod tests {
         }
     }
 
-    /// Returns the numbers of drafts of successive steps, of which `right` are right.
+    /// Returns the numbers of drafts of successive steps, of which `right` are right. They cost
+    /// nothing.
     fn made(steps: usize, drafts: u32, right: usize) -> Vec<usize> {
+        made_at_cost(steps, drafts, right, 0.0)
+    }
+
+    fn made_at_cost(steps: usize, drafts: u32, right: usize, cost: f64) -> Vec<usize> {
         let mut history = DraftHistory::default();
         let mut step = || {
-            let wanted = history.wanted(&adaptive(drafts), 100);
+            let wanted = history.wanted(&adaptive(drafts), 100, cost);
             history.record(wanted, right.min(wanted));
             wanted
         };
@@ -107,15 +115,24 @@ mod tests {
     }
 
     #[test]
+    fn drafts_that_cost_time_are_fewer() {
+        assert_eq!(made_at_cost(20, 7, 7, 0.1).last(), Some(&7));
+        // A draft that takes as long as the step it saves is of no use.
+        assert_eq!(made_at_cost(20, 7, 7, 1.0), [0; 20]);
+        let some = made_at_cost(200, 7, 2, 0.2);
+        assert!(some.iter().all(|drafts| *drafts < 7), "{some:?}");
+    }
+
+    #[test]
     fn limits_hold() {
         let history = DraftHistory::default();
-        assert_eq!(history.wanted(&adaptive(7), 0), 0);
-        assert!(history.wanted(&adaptive(7), 2) <= 2);
+        assert_eq!(history.wanted(&adaptive(7), 0, 0.0), 0);
+        assert!(history.wanted(&adaptive(7), 2, 0.0) <= 2);
         let always = SpeculationOptions {
             length: DraftLengthRule::Always,
             ..adaptive(5)
         };
-        assert_eq!(history.wanted(&always, 100), 5);
-        assert_eq!(history.wanted(&always, 3), 3);
+        assert_eq!(history.wanted(&always, 100, 0.0), 5);
+        assert_eq!(history.wanted(&always, 3, 0.0), 3);
     }
 }

@@ -2,26 +2,21 @@
 //! adapters that are loaded and unloaded while the server runs.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use warpwright_driver::{Context, Driver};
 use warpwright_engine::{Decoder, Launch, Options};
 use warpwright_model::Model;
 use warpwright_model::adapter::names;
+use warpwright_server::engine::{EngineError, PrepareAdapter};
 use warpwright_server::models::{
     AdapterEntry, AdapterOptions, DeviceLoader, DeviceOptions, LoadProgress, LoadedTemplate,
     ModelEntry, ModelLoader, Repetition, RequestOverrides, ServedModel,
 };
 
-use crate::harness::{Answer, NAME, app, asset, get, post};
-
-fn emulator() -> Context {
-    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
-    Context::new(&driver.devices().expect("it has devices")[0]).expect("a context is created")
-}
+use crate::harness::{Answer, NAME, app, asset, emulator, get, post, replying, served};
 
 /// Writes an adapter of the small model in PEFT's form.
 fn write_adapter(folder: &Path, seed: u32) {
@@ -90,7 +85,7 @@ fn serve(loaded: Vec<AdapterEntry>, folder: Option<&Path>) -> Arc<ServedModel> {
         queue: 16,
         repetition: Repetition::Fastest,
         cache: None,
-        lookup: None,
+        drafts: None,
         adapters: AdapterOptions {
             loaded,
             folder: folder.map(Path::to_owned),
@@ -290,4 +285,34 @@ async fn a_server_without_the_option_loads_no_adapters() {
         ),
         (400, true)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_requests_go_on_while_an_adapter_is_prepared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("poet");
+    write_adapter(&path, 7);
+    let model = Model::open(&asset()).expect("the small model opens");
+    let adapter = model.outline.read_adapter(&path).expect("the adapter fits");
+
+    let (release, released) = std::sync::mpsc::channel();
+    let released = Mutex::new(released);
+    let prepare: PrepareAdapter = Arc::new(move |_| {
+        let released = released.lock().expect("no thread has panicked");
+        released.recv().expect("the test releases it");
+        Err(EngineError::Unsupported("it was prepared".to_owned()))
+    });
+    let engine = replying("yes").with_adapter_preparation(prepare);
+    let served = served(Box::new(engine));
+    let scheduler = served.scheduler.clone();
+    let loading = tokio::spawn(async move { scheduler.load_adapter(adapter).await });
+    let app = app(served);
+    for _ in 0..3 {
+        let answer = post(&app, "/completion", &json!({"prompt": "a"})).await;
+        assert_eq!(answer.json()["content"], "yes");
+    }
+    assert!(!loading.is_finished());
+    release.send(()).expect("it waits");
+    let error = loading.await.expect("it ends").expect_err("none is loaded");
+    assert_eq!(error.message, "it was prepared");
 }

@@ -1,16 +1,13 @@
 //! Deterministic serving: a request gets the same tokens and log-probabilities, to the last bit,
 //! alone and among others, after an eviction and with a cached prefix.
 
-use std::path::Path;
-
-use warpwright_driver::{Context, Driver};
 use warpwright_engine::{BatchOptions, BatchRounding};
-use warpwright_model::Model;
 use warpwright_server::engine::BatchEngine;
 use warpwright_server::scheduler::{
     AtEnd, Generation, GenerationEvent, Scheduler, SchedulerOptions,
 };
 
+use crate::harness::{emulator, small_model};
 use crate::scheduler::request;
 
 /// The number of tokens that each request generates.
@@ -21,10 +18,6 @@ type Bits = Vec<(u32, Vec<u64>)>;
 
 /// Returns a scheduler of three sequences, whose cache has three pages of 64 positions.
 fn scheduler() -> Scheduler {
-    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
-    let context = Context::new(&driver.devices().expect("it has devices")[0]);
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets");
-    let model = Model::open(&folder.join("rustdoc-7m-Q4_K_M.gguf")).expect("the model opens");
     let options = BatchOptions {
         rounding: BatchRounding::Same,
         positions: 3 * 64,
@@ -32,8 +25,8 @@ fn scheduler() -> Scheduler {
         steps_per_launch: 2,
         ..BatchOptions::new(3, 96)
     };
-    let context = context.expect("a context is created");
-    let engine = BatchEngine::load(&context, &model, options, |_| ()).expect("it loads");
+    let engine = BatchEngine::load(&emulator(), &small_model(), options, |_| ());
+    let engine = engine.expect("it loads");
     let options = SchedulerOptions {
         tokens_per_step: 24,
         steps_per_launch: 2,

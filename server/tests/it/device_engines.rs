@@ -1,26 +1,14 @@
 //! The engines over devices, on the emulator.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use warpwright_driver::{Context, Driver};
 use warpwright_engine::{BatchOptions, Decoder, Launch, Options, Sampling};
-use warpwright_model::{GrammarCompiler, GrammarText, Matcher, Model};
+use warpwright_model::{GrammarCompiler, GrammarText, Matcher};
 use warpwright_server::engine::{BatchEngine, DecoderEngine, EngineLimits, ScriptedEngine};
 use warpwright_server::scheduler::{AtEnd, EndReason, Generation, Scheduler, SchedulerOptions};
 
+use crate::harness::{emulator, small_model};
 use crate::scheduler::{block_on, collect, generate, request};
-
-fn emulator() -> Context {
-    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
-    let devices = driver.devices().expect("it has devices");
-    Context::new(&devices[0]).expect("a context is created")
-}
-
-fn small_model() -> Model {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets");
-    Model::open(&folder.join("rustdoc-7m-Q4_K_M.gguf")).expect("the model opens")
-}
 
 const CTX: u32 = 32;
 

@@ -9,6 +9,8 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
+use warpwright_driver::{Context, Driver};
+use warpwright_model::Model;
 use warpwright_server::engine::{Engine, EngineLimits, ScriptedEngine};
 use warpwright_server::http::router::router;
 use warpwright_server::http::state::{AppState, HttpLimits};
@@ -24,6 +26,17 @@ pub(crate) fn asset() -> PathBuf {
 
 /// The name of the model that [`served`] returns.
 pub(crate) const NAME: &str = "rustdoc-7m";
+
+/// Opens the small model.
+pub(crate) fn small_model() -> Model {
+    Model::open(&asset()).expect("the small model opens")
+}
+
+/// Returns a context of the emulator.
+pub(crate) fn emulator() -> Context {
+    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
+    Context::new(&driver.devices().expect("it has devices")[0]).expect("a context is created")
+}
 
 /// Returns the small model, with this engine in place of its weights.
 pub(crate) fn served(engine: Box<dyn Engine>) -> Arc<ServedModel> {

@@ -361,6 +361,50 @@ async fn a_prompt_above_the_context_is_a_400_with_both_numbers() {
 }
 
 #[tokio::test]
+async fn a_huge_prompt_is_refused_without_being_tokenized() {
+    let app = limited(|_| ());
+    let ctx = limits().ctx;
+    let expected = ExpectedError {
+        status: 400,
+        openai: "exceed_context_size_error",
+        anthropic: "invalid_request_error",
+    };
+    // The tokenizer takes 60 times as much memory as the text.
+    let huge = "word \u{e9}".repeat(1 << 17);
+    for endpoint in &ENDPOINTS {
+        let answer = post(
+            &app,
+            endpoint.path,
+            &endpoint.request(&huge, ReplyForm::Whole),
+        )
+        .await;
+        let error = check(endpoint, &answer, &expected);
+        assert_eq!(error["n_ctx"], ctx, "{error}");
+        let prompt = error["n_prompt_tokens"].as_u64().expect("a number");
+        assert!(prompt > 10 * u64::from(ctx), "{error}");
+        let message = error["message"].as_str().expect("a message");
+        let words = match endpoint.shape {
+            ErrorShape::OpenAi => format!("has at least {prompt} tokens, exceeds the available"),
+            // Claude Code looks for these words.
+            ErrorShape::Anthropic => format!("prompt is too long: {prompt} tokens > {ctx} maximum"),
+        };
+        assert!(message.contains(&words), "{message}");
+    }
+    for (path, field) in [
+        ("/v1/embeddings", "input"),
+        ("/embedding", "content"),
+        ("/completion", "prompt"),
+    ] {
+        let answer = post(&app, path, &json!({field: &huge})).await;
+        assert_eq!(answer.status, 400, "{path}");
+        let error = &answer.json()["error"];
+        assert_eq!(error["type"], "exceed_context_size_error", "{path}");
+        let message = error["message"].as_str().expect("a message");
+        assert!(message.contains("has at least "), "{path}: {message}");
+    }
+}
+
+#[tokio::test]
 async fn a_lost_device_is_a_500_and_turns_health_red() {
     let expected = ExpectedError {
         status: 500,

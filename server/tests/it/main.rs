@@ -18,6 +18,7 @@ mod restart;
 mod scheduler;
 mod simple_kernels;
 mod speculation;
+mod wrong_types;
 
 #[allow(dead_code)] // The tests of models use the rest.
 #[path = "../../../tests/support/folders.rs"]

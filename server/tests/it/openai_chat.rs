@@ -10,9 +10,9 @@ use async_openai::types::chat::{
 use serde_json::{Value, json};
 use warpwright_server::error::{ErrorKind, RequestError};
 use warpwright_server::protocol::openai::{
-    ChatCollector, ChatStream, LogprobsWanted, ResponseForm, ResponseHead, StreamState,
-    StreamWriter,
+    ChatCollector, ChatStream, LogprobsWanted, ResponseForm, ResponseHead,
 };
+use warpwright_server::protocol::shared::StreamWriter;
 use warpwright_server::reply::{
     FinishReason, ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, ReplyTimes, TokenText,
 };
@@ -99,7 +99,7 @@ fn streamed(count: u32, form: ResponseForm, events: Vec<ReplyEvent>) -> Vec<Valu
     for event in events {
         written.extend(stream.write(event));
     }
-    assert_eq!(stream.state(), StreamState::Closed);
+    assert!(stream.is_closed());
     written.extend(stream.close());
     let data = written.into_iter().map(|event| {
         assert_eq!(event.name, None);
@@ -511,5 +511,5 @@ fn a_stream_that_is_cut_off_ends_with_an_error() {
     let written = stream.close();
     assert_eq!(written.len(), 1);
     assert!(written[0].data.contains("the reply has been interrupted"));
-    assert_eq!(stream.state(), StreamState::Closed);
+    assert!(stream.is_closed());
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use warpwright_server::error::{ErrorKind, RequestError};
 use warpwright_server::protocol::openai::{
     CompletionCollector, CompletionStream, CompletionTexts, Echo, ResponseForm, ResponseHead,
-    StreamState, StreamWriter,
 };
+use warpwright_server::protocol::shared::StreamWriter;
 use warpwright_server::reply::{
     FinishReason, ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, ReplyTimes, TokenText,
 };
@@ -89,7 +89,7 @@ fn streamed(texts: CompletionTexts, form: ResponseForm, events: Vec<ReplyEvent>)
     for event in events {
         written.extend(stream.write(event));
     }
-    assert_eq!(stream.state(), StreamState::Closed);
+    assert!(stream.is_closed());
     let done = written.pop().expect("a stream is not empty");
     assert_eq!(done.data, "[DONE]");
     let data = written.into_iter().map(|event| {
@@ -275,7 +275,7 @@ fn failures_end_a_stream_with_an_error() {
         let written = stream.write(ReplyEvent { index: 0, part });
         let data: Value = serde_json::from_str(&written[0].data).expect("the error is JSON");
         assert_eq!(data["error"]["type"], "server_error");
-        assert_eq!(stream.state(), StreamState::Closed);
+        assert!(stream.is_closed());
         assert!(stream.close().is_empty());
     }
 

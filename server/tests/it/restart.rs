@@ -2,24 +2,18 @@
 
 use std::path::Path;
 
-use warpwright_driver::{Context, Driver};
 use warpwright_engine::{BatchOptions, PageFolder, Sampling};
 use warpwright_model::Model;
 use warpwright_server::engine::{
     BatchEngine, Engine, EngineError, SequenceStart, StepWork, TokenOrigin, Wanted,
 };
 
-fn small_model() -> Model {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets");
-    Model::open(&folder.join("rustdoc-7m-Q4_K_M.gguf")).expect("the model opens")
-}
+use crate::harness::{emulator, small_model};
 
 /// Starts an engine whose pages are kept in a folder. Returns the number of pages that it found.
 fn start(model: &Model, folder: &Path) -> (BatchEngine, u32) {
-    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
-    let context = Context::new(&driver.device(0).expect("it has a device")).expect("it starts");
     let options = BatchOptions::new(2, 192);
-    let mut engine = BatchEngine::load(&context, model, options, |_| ()).expect("it loads");
+    let mut engine = BatchEngine::load(&emulator(), model, options, |_| ()).expect("it loads");
     let folder = PageFolder::open(folder, model, 1 << 30).expect("the folder opens");
     let found = engine.keep_pages_in(folder).expect("the folder is listed");
     assert_eq!(found.ignored, []);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use axum::Router;
 use half::bf16;
 use serde_json::json;
-use warpwright_driver::{Context, Driver};
 use warpwright_engine::{Decoder, Launch, Options};
 use warpwright_model::Model;
 use warpwright_model::gguf::{Gguf, Value};
@@ -16,7 +15,7 @@ use warpwright_server::models::{
 };
 
 use crate::folders::{CONTEXT, FolderModel, MODELS};
-use crate::harness::{Answer, app, asset, get, post};
+use crate::harness::{Answer, app, asset, emulator, get, post};
 use crate::splitmix::Random;
 use crate::write::{File, Val};
 
@@ -70,11 +69,6 @@ fn integer(value: &Value) -> i32 {
     i32::try_from(value).expect("it has 32 bits")
 }
 
-fn emulator() -> Context {
-    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
-    Context::new(&driver.devices().expect("it has devices")[0]).expect("a context is created")
-}
-
 /// Returns the greedy continuation by a decoder alone.
 fn reference(path: &Path, prompt: &[u32], count: u32) -> Vec<u32> {
     let model = Model::open(path).expect("the model opens");
@@ -91,7 +85,7 @@ fn load(path: PathBuf, sequences: Option<u32>) -> Result<ServedModel, LoadError>
         queue: 16,
         repetition: Repetition::Fastest,
         cache: None,
-        lookup: None,
+        drafts: None,
         adapters: AdapterOptions {
             loaded: vec![],
             folder: None,

@@ -1,18 +1,25 @@
 //! Drafts: the scheduler over a scripted engine, and real tokens on the emulator.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use warpwright_driver::{Context, Driver};
-use warpwright_engine::{BatchOptions, BatchRounding, PromptLookup};
+use warpwright_engine::{
+    BatchDraftModel, BatchDraftOptions, BatchDraftRequest, BatchOptions, BatchRounding,
+    PromptLookup, Sampling,
+};
 use warpwright_model::{GrammarCompiler, GrammarText, Model};
 use warpwright_server::engine::scripted::{DraftScript, StepLog};
-use warpwright_server::engine::{BatchEngine, EngineLimits, ScriptedEngine};
+use warpwright_server::engine::{BatchEngine, DraftSource, EngineLimits, ScriptedEngine};
+use warpwright_server::models::{
+    AdapterOptions, DeviceLoader, DeviceOptions, DraftOptions, DraftOrigin, LoadProgress,
+    ModelEntry, ModelLoader, Repetition, RequestOverrides, ServedModel,
+};
 use warpwright_server::scheduler::{
     AtEnd, DraftLengthRule, GenerationEnded, GenerationEvent, GenerationRequest, Scheduler,
     SchedulerOptions, SpeculationOptions,
 };
 
+use crate::harness::{asset, emulator, small_model};
 use crate::scheduler::{collect, generate, request};
 
 const END: u32 = 2;
@@ -182,24 +189,33 @@ fn drafts_evict_nothing() {
     assert!(status.accepted_tokens > 0, "{status:?}");
 }
 
-fn small_model() -> Model {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets");
-    Model::open(&folder.join("rustdoc-7m-Q4_K_M.gguf")).expect("the model opens")
+/// The weights of the small model before they were quantized.
+fn draft_path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/rustdoc-7m-F16.gguf")
 }
 
-/// A scheduler of the small model on the emulator.
+/// A scheduler of the small model on the emulator, with drafts by prompt lookup.
 fn small(rounding: BatchRounding, speculation: Option<SpeculationOptions>) -> Scheduler {
-    let driver = Driver::from_library(warpwright_cuda_emu::library()).expect("the emulator starts");
-    let context = Context::new(&driver.devices().expect("it has devices")[0]);
+    small_with(
+        DraftSource::Lookup(PromptLookup::default()),
+        rounding,
+        speculation,
+    )
+}
+
+fn small_with(
+    drafts: DraftSource,
+    rounding: BatchRounding,
+    speculation: Option<SpeculationOptions>,
+) -> Scheduler {
     let batch = BatchOptions {
         rounding,
         tokens: 96,
         ..BatchOptions::new(2, 128)
     };
-    let context = context.expect("a context is created");
-    let engine = BatchEngine::load(&context, &small_model(), batch, |_| ());
+    let engine = BatchEngine::load(&emulator(), &small_model(), batch, |_| ());
     let mut engine = engine.expect("it loads");
-    engine.propose_by_lookup(PromptLookup::default());
+    engine.set_drafts(drafts);
     let options = SchedulerOptions {
         exact_chunk: match rounding {
             BatchRounding::Same => Some(64),
@@ -281,4 +297,167 @@ fn a_grammar_has_no_drafts() {
     // The same request without the grammar has drafts.
     generate(&scheduler, request(&[60]));
     assert!(!drafts(&log).is_empty());
+}
+
+/// A draft model for up to two texts of up to 96 tokens.
+fn draft_model() -> BatchDraftModel {
+    let draft = Model::open(&draft_path()).expect("the draft model opens");
+    let options = BatchDraftOptions {
+        texts: 2,
+        ctx: 96,
+        tokens_per_call: 32,
+    };
+    let verified_by = small_model().outline;
+    BatchDraftModel::load(&emulator(), &draft, &verified_by, options, |_| ()).expect("it loads")
+}
+
+/// The greedy guesses of the texts, which are given with their numbers.
+fn guesses(model: &mut BatchDraftModel, texts: &[(u64, &[u32])], most: u32) -> Vec<Vec<u32>> {
+    let sampling = Sampling::greedy();
+    let requests = texts.iter().map(|(text, tokens)| BatchDraftRequest {
+        text: *text,
+        tokens,
+        most,
+        sampling: &sampling,
+        salt: 0,
+    });
+    let requests: Vec<_> = requests.collect();
+    model.draft(&requests).expect("it guesses")
+}
+
+#[test]
+fn a_draft_model_follows_its_texts() {
+    let prompt = &repeating().prompt[..8];
+    let mut model = draft_model();
+    let first = guesses(&mut model, &[(1, prompt)], 2).remove(0);
+    assert_eq!(first.len(), 2);
+
+    // All guesses were right, some were wrong, or the text goes on with other tokens. A model that
+    // sees the text for the first time guesses the same.
+    let right = [prompt, &first, &[77]].concat();
+    let wrong = [prompt, &first[..1], &[90]].concat();
+    let other = [&prompt[..4], &[300, 41]].concat();
+    for text in [&right, &wrong, &other] {
+        let fresh = guesses(&mut draft_model(), &[(1, text)], 2);
+        assert_eq!(fresh[0].len(), 2);
+        assert_eq!(guesses(&mut model, &[(1, text)], 2), fresh, "{text:?}");
+    }
+
+    // A third text takes the place of the one that was named least recently.
+    let both = guesses(&mut model, &[(1, &wrong), (2, &other)], 2);
+    assert_eq!([both[0].len(), both[1].len()], [2, 2]);
+    assert_eq!(guesses(&mut model, &[(2, &other)], 2)[0], both[1]);
+    assert_eq!(guesses(&mut model, &[(3, &wrong)], 2)[0], both[0]);
+    assert_eq!(guesses(&mut model, &[(1, &wrong)], 2)[0], both[0]);
+    model.forget(1);
+    model.forget(3);
+    model.forget(4);
+    assert_eq!(
+        guesses(&mut model, &[(5, &other), (6, &wrong)], 2)[0],
+        both[1]
+    );
+}
+
+#[test]
+fn a_draft_model_guesses_nothing_where_it_cannot() {
+    let mut model = draft_model();
+    let unknown = [1, 2, 5000];
+    let long = vec![7; 95];
+    let both = guesses(&mut model, &[(1, &unknown), (2, &long)], 3);
+    assert!(both.iter().all(Vec::is_empty), "{both:?}");
+
+    // A long prompt is processed over several calls, next to a text that has guesses meanwhile.
+    let long: Vec<u32> = (0..40).map(|index| 5 * index % 300).collect();
+    let short = [1, 500, 90];
+    for step in 0..2 {
+        let both = guesses(&mut model, &[(3, &short), (4, &long)], 1);
+        assert_eq!(both[0].len(), 1);
+        assert_eq!(both[1].len(), usize::from(step == 1), "{step}");
+    }
+}
+
+/// Serves the small model on the emulator with this draft model.
+fn served(draft: PathBuf, speculation: SpeculationOptions) -> Result<ServedModel, String> {
+    let options = DeviceOptions {
+        ctx: Some(128),
+        sequences: Some(3),
+        queue: 16,
+        repetition: Repetition::Fastest,
+        cache: None,
+        drafts: Some(DraftOptions {
+            source: DraftOrigin::Model(draft),
+            speculation,
+        }),
+        adapters: AdapterOptions::default(),
+    };
+    let loader = DeviceLoader::new(
+        Arc::new(|| Ok(emulator())),
+        options,
+        RequestOverrides::default(),
+    );
+    let entry = ModelEntry {
+        name: "small".to_owned(),
+        path: asset(),
+        bytes: 0,
+    };
+    let loaded = loader.load(&entry, &LoadProgress::default());
+    loaded.map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_draft_model_changes_no_text() {
+    let always = SpeculationOptions {
+        length: DraftLengthRule::Always,
+        drafts: 3,
+        sequences: 2,
+    };
+    let drafted = served(draft_path(), always)
+        .expect("both models load")
+        .scheduler;
+    let plain = small(BatchRounding::Fastest, None);
+    let sampled = || {
+        let mut sampled = repeating();
+        sampled.sampling.temperature = 0.9;
+        sampled.sampling.seed = 3;
+        sampled.sampling.repeat_penalty = 1.1;
+        sampled
+    };
+    let expected = [repeating(), sampled()].map(|request| generate(&plain, request).tokens);
+    assert_ne!(expected[0], expected[1]);
+
+    // Two texts have drafts at the same time, and the second one has wrong ones.
+    let both = [repeating(), sampled()].map(|request| drafted.submit(request).expect("accepted"));
+    let both = both.map(|generation| collect(generation).tokens);
+    assert_eq!(both, expected);
+    let status = drafted.status();
+    assert!(status.accepted_tokens > 0, "{status:?}");
+    assert!(status.drafted_tokens > status.accepted_tokens, "{status:?}");
+}
+
+#[test]
+fn a_draft_model_with_another_vocabulary_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("missing.gguf");
+    let error = served(missing.clone(), SpeculationOptions::default()).err();
+    let error = error.expect("there is no such file");
+    assert!(
+        error.starts_with(&format!("--draft {}: ", missing.display())),
+        "{error}"
+    );
+
+    // The same file with one token changed.
+    let bytes = std::fs::read(asset()).expect("the model can be read");
+    let name = b"<|endoftext|>";
+    let at = bytes.windows(name.len()).position(|window| window == name);
+    let mut changed = bytes;
+    changed[at.expect("it has the token") + 2] = b'E';
+    let path = folder.path().join("other.gguf");
+    std::fs::write(&path, changed).expect("it is written");
+    let error = served(path.clone(), SpeculationOptions::default()).err();
+    let error = error.expect("the vocabularies differ");
+    assert!(
+        error.starts_with(&format!("--draft {}: ", path.display())),
+        "{error}"
+    );
+    assert!(error.contains("<|Endoftext|>"), "{error}");
 }

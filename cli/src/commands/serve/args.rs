@@ -170,17 +170,35 @@ pub(super) struct SpeculationArgs {
     /// A step of the model verifies the guesses. Requests with a grammar, a JSON schema or tool
     /// calls that must be valid have no guesses.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "3")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=16), group = "guesses")]
     pub(super) lookup: Option<u32>,
+    /// Smaller model with the same vocabulary that guesses tokens for MODEL to verify
+    ///
+    /// It is loaded onto the same device, next to MODEL, with its own cache for --draft-sequences
+    /// sequences. Requests with a grammar, a JSON schema or tool calls that must be valid have no
+    /// guesses.
+    #[arg(long, alias = "model-draft", value_name = "MODEL", group = "guesses")]
+    pub(super) draft: Option<PathBuf>,
     /// Largest number of guessed tokens per sequence to verify in one step, 1 to 15
-    #[arg(long, alias = "draft-n", value_name = "N", default_value_t = 7, requires = "lookup", value_parser = clap::value_parser!(u32).range(1..=15))]
+    #[arg(long, alias = "draft-n", value_name = "N", default_value_t = 7, requires = "guesses", value_parser = clap::value_parser!(u32).range(1..=15))]
     pub(super) draft_max: u32,
     /// Largest number of sequences that generate while tokens are guessed
-    #[arg(long, value_name = "N", default_value_t = 4, requires = "lookup", value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "guesses", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(super) draft_sequences: u32,
     /// Always guess --draft-max tokens per step, even if fewer seem to be faster
-    #[arg(long, requires = "lookup")]
+    #[arg(long, requires = "guesses")]
     pub(super) draft_always: bool,
+}
+
+impl SpeculationArgs {
+    /// Returns the option that guesses tokens, if there is one.
+    pub(super) fn source_option(&self) -> Option<&'static str> {
+        match (self.lookup, &self.draft) {
+            (Some(_), _) => Some("--lookup"),
+            (None, Some(_)) => Some("--draft"),
+            (None, None) => None,
+        }
+    }
 }
 
 /// Values for requests that set none.

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use warpwright_server::models::{
-    AdapterOptions, CacheFolder, DeviceLoader, DeviceOptions, LoadedTemplate, LookupOptions,
-    ModelEntry, ModelLoader, Models, OpenContext, RegistryOptions, Repetition, RequestOverrides,
-    ScriptedLoader, ScriptedSizes, ServedModel, is_model_folder, models_in,
+    AdapterOptions, CacheFolder, DeviceLoader, DeviceOptions, DraftOptions, DraftOrigin,
+    LoadedTemplate, ModelEntry, ModelLoader, Models, OpenContext, RegistryOptions, Repetition,
+    RequestOverrides, ScriptedLoader, ScriptedSizes, ServedModel, is_model_folder, models_in,
 };
 use warpwright_server::scheduler::{DraftLengthRule, SpeculationOptions};
 
 use super::args::{Args, SpeculationArgs};
 use crate::device;
 use crate::failure::Failure;
+use crate::model::options::locate;
 use crate::prompt::limited;
 use crate::prompt::template::CHATML;
 
@@ -61,6 +62,12 @@ impl ModelSource {
             ));
         }
         check_adapters(args, &entries, kind)?;
+        if args.speculation.draft.is_some() && kind == SourceKind::Folder {
+            return Err(Failure::Input(
+                "--draft guesses for one model, and this is a folder of models: name one of them"
+                    .to_owned(),
+            ));
+        }
         Ok(ModelSource {
             entries,
             kind,
@@ -202,10 +209,10 @@ fn loader(args: &Args) -> Result<Arc<dyn ModelLoader>, Failure> {
         template_variables: args.chat_template_kwargs.clone().unwrap_or_default(),
     };
     if let Some(file) = &args.scripted {
-        if args.speculation.lookup.is_some() {
-            return Err(Failure::Input(
-                "--scripted verifies no guesses: leave out --lookup".to_owned(),
-            ));
+        if let Some(option) = args.speculation.source_option() {
+            return Err(Failure::Input(format!(
+                "--scripted verifies no guesses: leave out {option}"
+            )));
         }
         let script = limited::read("replies", file)?;
         let sizes = ScriptedSizes {
@@ -240,15 +247,29 @@ fn loader(args: &Args) -> Result<Arc<dyn ModelLoader>, Failure> {
             loaded: args.engine.lora.clone(),
             folder: args.engine.lora_dir.clone(),
         },
-        lookup: lookup(&args.speculation),
+        drafts: drafts(&args.speculation)?,
     };
     Ok(Arc::new(DeviceLoader::new(open, options, defaults)))
 }
 
-/// Returns the options of prompt lookup, if it is wanted.
-fn lookup(args: &SpeculationArgs) -> Option<LookupOptions> {
-    Some(LookupOptions {
-        longest: args.lookup?,
+/// Returns the drafts of texts, if there are any. A draft model on the hub is downloaded.
+fn drafts(args: &SpeculationArgs) -> Result<Option<DraftOptions>, Failure> {
+    let source = match (args.lookup, &args.draft) {
+        (Some(longest), _) => DraftOrigin::Lookup { longest },
+        (None, Some(model)) => {
+            let path = locate(model)?;
+            if !path.exists() {
+                return Err(Failure::Input(format!(
+                    "--draft {}: no such file or folder",
+                    path.display()
+                )));
+            }
+            DraftOrigin::Model(path)
+        }
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(DraftOptions {
+        source,
         speculation: SpeculationOptions {
             sequences: args.draft_sequences,
             drafts: args.draft_max,
@@ -258,7 +279,7 @@ fn lookup(args: &SpeculationArgs) -> Option<LookupOptions> {
                 DraftLengthRule::Adaptive
             },
         },
-    })
+    }))
 }
 
 /// Reads the template of `--chat-template`.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use warpwright_model::Adapter;
-
 use super::identity::AdapterId;
+use super::prepared::{AdapterPreparer, PreparedAdapter};
 use crate::Error;
 use crate::batch::sequence_id::SequenceId;
 
@@ -14,20 +13,21 @@ pub(crate) struct BatchAdapters {
     pub(crate) loaded: Vec<LoadedBatchAdapter>,
     /// The adapter of the sequence in each row of the page table.
     pub(crate) rows: Vec<Option<AdapterId>>,
+    pub(crate) preparer: AdapterPreparer,
 }
 
 /// An adapter that is loaded.
 pub(crate) struct LoadedBatchAdapter {
-    pub(crate) id: AdapterId,
     /// The number of times that it was loaded.
     pub(crate) count: u32,
     /// The values, because the device's copy is laid out anew with every change.
-    pub(crate) adapter: Arc<Adapter>,
+    pub(crate) adapter: Arc<PreparedAdapter>,
 }
 
 impl BatchAdapters {
-    pub(crate) fn new(sequences: u32) -> BatchAdapters {
+    pub(crate) fn new(sequences: u32, preparer: AdapterPreparer) -> BatchAdapters {
         BatchAdapters {
+            preparer,
             loaded: vec![],
             rows: vec![None; sequences as usize],
         }
@@ -35,7 +35,10 @@ impl BatchAdapters {
 
     /// Returns the index of an adapter on the device.
     pub(crate) fn index(&self, id: AdapterId) -> Result<u32, Error> {
-        let index = self.loaded.iter().position(|loaded| loaded.id == id);
+        let index = self
+            .loaded
+            .iter()
+            .position(|loaded| loaded.adapter.id() == id);
         index.map(|index| index as u32).ok_or(Error::NoAdapter)
     }
 

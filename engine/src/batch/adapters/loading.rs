@@ -7,11 +7,19 @@ use warpwright_model::Adapter;
 
 use super::identity::AdapterId;
 use super::loaded::LoadedBatchAdapter;
+use super::prepared::{AdapterPreparer, PreparedAdapter};
 use crate::Error;
 use crate::batch::engine::Batch;
 use crate::batch::sequence_id::SequenceId;
+use crate::chunked::lora::pool::HostAdapter;
 
 impl Batch {
+    /// Returns the part of [`load_adapter`](Batch::load_adapter) that needs no device, for another
+    /// thread.
+    pub fn adapter_preparer(&self) -> AdapterPreparer {
+        self.adapters.preparer.clone()
+    }
+
     /// Loads an adapter for sequences that join from now on, and returns its identity.
     ///
     /// Pass the identity to [`join_with_adapter`](Batch::join_with_adapter), or in the scope of
@@ -19,28 +27,37 @@ impl Batch {
     /// one step can process sequences of all of them. All are padded to the largest rank. An adapter
     /// that is loaded already is counted and not copied again.
     ///
+    /// Most of the time is spent on the host. Use [`adapter_preparer`](Batch::adapter_preparer) and
+    /// [`load_prepared`](Batch::load_prepared) if the batch must not wait for that.
+    ///
     /// # Errors
-    /// - [`Error::AdapterLayers`], [`Error::AdapterShape`] or [`Error::AdapterExperts`] if the adapter
-    ///   does not fit the model.
+    /// Returns the errors of [`AdapterPreparer::prepare`] and [`load_prepared`](Batch::load_prepared).
+    pub fn load_adapter(&mut self, adapter: Arc<Adapter>) -> Result<AdapterId, Error> {
+        let prepared = self.adapters.preparer.prepare(&adapter)?;
+        drop(adapter);
+        self.load_prepared(Arc::new(prepared))
+    }
+
+    /// Copies an adapter to the device that the [preparer](Batch::adapter_preparer) of this batch has
+    /// prepared. Apart from that, this is [`load_adapter`](Batch::load_adapter).
+    ///
+    /// # Errors
     /// - [`Error::AdapterMemory`] if the device has too little free memory. The old adapters are
     ///   freed only after the new ones are copied.
     /// - [`Error::Driver`] if a driver call fails.
     ///
     /// The adapters that were loaded before can be used after an error, too.
-    pub fn load_adapter(&mut self, adapter: Arc<Adapter>) -> Result<AdapterId, Error> {
-        let id = AdapterId::new(&adapter);
+    pub fn load_prepared(&mut self, adapter: Arc<PreparedAdapter>) -> Result<AdapterId, Error> {
+        let id = adapter.id();
         let mut known = self.adapters.loaded.iter_mut();
-        if let Some(loaded) = known.find(|loaded| loaded.id == id) {
+        if let Some(loaded) = known.find(|loaded| loaded.adapter.id() == id) {
             loaded.count += 1;
             return Ok(id);
         }
 
-        self.device.chunked.check_adapter(&adapter)?;
-        self.adapters.loaded.push(LoadedBatchAdapter {
-            id,
-            count: 1,
-            adapter,
-        });
+        self.adapters
+            .loaded
+            .push(LoadedBatchAdapter { count: 1, adapter });
         if let Err(error) = self.copy_adapters() {
             self.adapters.loaded.pop();
             return Err(error);
@@ -76,7 +93,10 @@ impl Batch {
 
     /// Returns the adapters that are loaded, in the order of loading.
     pub fn adapters(&self) -> impl Iterator<Item = AdapterId> {
-        self.adapters.loaded.iter().map(|loaded| loaded.id)
+        self.adapters
+            .loaded
+            .iter()
+            .map(|loaded| loaded.adapter.id())
     }
 
     /// Returns the adapter of a sequence, if it has one.
@@ -103,12 +123,9 @@ impl Batch {
 
     /// Copies the loaded adapters to the device instead of the ones that are there.
     fn copy_adapters(&mut self) -> Result<(), Error> {
-        let adapters: Vec<&Adapter> = self
-            .adapters
-            .loaded
-            .iter()
-            .map(|loaded| &*loaded.adapter)
-            .collect();
+        let loaded = self.adapters.loaded.iter();
+        let adapters: Vec<&HostAdapter> = loaded.map(|loaded| loaded.adapter.host()).collect();
+        let shapes = self.adapters.preparer.shapes();
         let context: Context = self.device.stream.context().clone();
 
         // Launches in flight may still read the old adapters.
@@ -118,13 +135,14 @@ impl Batch {
             return Ok(context.synchronize()?);
         }
 
-        let needed = self.device.chunked.adapter_bytes(&adapters);
+        let needed = shapes.bytes(&adapters);
         let (free, _) = context.memory()?;
         let free = free as u64;
         if needed > free {
             return Err(Error::AdapterMemory { needed, free });
         }
-        let pool = self.device.chunked.load_adapters(&context, &adapters)?;
+        let chunked = &self.device.chunked;
+        let pool = chunked.load_adapters(&context, shapes, &adapters)?;
         self.device.set_adapters(Some(pool));
 
         // The old adapters are freed after the copies, which may not have completed yet.

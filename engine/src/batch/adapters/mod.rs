@@ -9,3 +9,4 @@
 pub(crate) mod identity;
 pub(crate) mod loaded;
 mod loading;
+pub(crate) mod prepared;

@@ -55,6 +55,54 @@ pub(crate) struct DeviceLora {
     pub(super) firsts: [u32; 2],
 }
 
+/// The matrices of one adapter in host memory, in the layout of the device.
+pub(super) struct HostLora {
+    /// The largest rank of the projections, a multiple of [`RANK_STEP`].
+    pub(super) rank: u32,
+    /// `s A`, `[parts, rank, n]`, with the columns in the order of the matmul's input.
+    a: Vec<f32>,
+    /// B transposed, `[rank, rows]`, with the rows in the order of the matmul's result.
+    b: Vec<f32>,
+}
+
+/// A buffer of the values of all adapters. Each adapter has `parts` parts of `len` values.
+struct AdapterRows {
+    name: String,
+    parts: usize,
+    len: usize,
+}
+
+impl AdapterRows {
+    /// Copies the values to the device. A part of an adapter with a smaller rank has fewer values,
+    /// and zeros follow.
+    fn load(
+        &self,
+        context: &Context,
+        adapters: &[Option<&HostLora>],
+        values: impl Fn(&HostLora) -> &[f32],
+    ) -> Result<View<f32>, crate::Error> {
+        // A single adapter has the rank of the buffer.
+        if let [Some(only)] = adapters {
+            let buffer = Buffer::from_slice(context, values(only))?;
+            return Ok(buffer.labelled(&self.name).view());
+        }
+        let len = adapters.len() * self.parts * self.len;
+        let buffer = Buffer::zeroed(context, len)?.labelled(&self.name);
+        for (index, host) in adapters.iter().enumerate() {
+            let Some(host) = host else { continue };
+            let values = values(host);
+            let parts = values.chunks(values.len() / self.parts);
+            for (part, values) in parts.enumerate() {
+                let first = (index * self.parts + part) * self.len;
+                buffer
+                    .view_range(first..first + values.len())
+                    .write(values)?;
+            }
+        }
+        Ok(buffer.view())
+    }
+}
+
 /// The sizes of a matrix, and the orders of its rows and columns.
 pub(super) struct LoraMatrixShape {
     parts: LoraParts,
@@ -123,21 +171,6 @@ impl LoraMatrixShape {
         projections.map(|(projection, &rows)| (projection, [rows, self.n]))
     }
 
-    /// Returns the largest rank of the adapters, a multiple of [`RANK_STEP`], or `None` if no
-    /// adapter changes the matrix.
-    pub(super) fn rank(&self, layer: usize, adapters: &[&Adapter]) -> Option<u32> {
-        let of_adapter = |adapter: &&Adapter| {
-            let projections = &adapter.layers[layer][self.projections.clone()];
-            projections
-                .iter()
-                .flatten()
-                .map(|factors| factors.rank)
-                .max()
-        };
-        let rank = adapters.iter().filter_map(of_adapter).max()?;
-        Some(rank.next_multiple_of(RANK_STEP))
-    }
-
     /// Returns the bytes of the matrices of this many adapters.
     pub(super) fn bytes(&self, rank: u32, adapters: usize) -> u64 {
         let a = u64::from(self.parts.count() * rank) * u64::from(self.n);
@@ -145,7 +178,7 @@ impl LoraMatrixShape {
         4 * adapters as u64 * (a + b)
     }
 
-    fn rows(&self) -> u32 {
+    pub(super) fn rows(&self) -> u32 {
         self.part_rows.iter().sum()
     }
 
@@ -168,20 +201,16 @@ impl LoraMatrixShape {
         }
     }
 
-    /// Copies the matrices of all adapters to the device, with zeros up to this rank.
-    pub(super) fn load(
-        &self,
-        context: &Context,
-        name: &str,
-        rank: u32,
-        factors: &[&[Option<LoraFactors>]],
-    ) -> Result<DeviceLora, crate::Error> {
-        let rank = rank as usize;
+    /// Returns the matrices of an adapter in the layout of the device, or `None` if the adapter does
+    /// not change the matrix.
+    pub(super) fn prepare(&self, factors: &[Option<LoraFactors>]) -> Option<HostLora> {
+        let rank = factors.iter().flatten().map(|factors| factors.rank).max()?;
+        let rank = rank.next_multiple_of(RANK_STEP);
         let n = self.n as usize;
         let rows = self.result_rows();
-        let mut a = vec![0.0; factors.len() * self.parts.count() as usize * rank * n];
-        let mut parts = a.chunks_mut(rank * n);
-        for factors in factors.iter().flat_map(|adapter| adapter.iter()) {
+        let mut a = vec![0.0; (self.parts.count() * rank) as usize * n];
+        let mut parts = a.chunks_mut(rank as usize * n);
+        for factors in factors {
             let part = parts.next().expect("each projection has a part");
             if let Some(factors) = factors {
                 let scaled: Vec<f32> = factors.scaled_a().collect();
@@ -193,30 +222,46 @@ impl LoraMatrixShape {
             }
         }
 
-        let mut b = vec![0.0; factors.len() * rank * rows.len()];
-        for (factors, b) in factors.iter().zip(b.chunks_mut(rank * rows.len())) {
-            for (index, &(part, row)) in rows.iter().enumerate() {
-                let Some(factors) = &factors[part] else {
-                    continue;
-                };
-                let own = factors.rank as usize;
-                let from = &factors.b[row as usize * own..][..own];
-                for (i, &x) in from.iter().enumerate() {
-                    b[i * rows.len() + index] = x;
-                }
+        let mut b = vec![0.0; rank as usize * rows.len()];
+        for (index, &(part, row)) in rows.iter().enumerate() {
+            let Some(factors) = &factors[part] else {
+                continue;
+            };
+            let own = factors.rank as usize;
+            let from = &factors.b[row as usize * own..][..own];
+            for (i, &x) in from.iter().enumerate() {
+                b[i * rows.len() + index] = x;
             }
         }
+        Some(HostLora { rank, a, b })
+    }
 
-        let copy = |values: &[f32], factor: &str| -> Result<View<f32>, crate::Error> {
-            let label = format!("{name}.lora_{factor}");
-            Ok(Buffer::from_slice(context, values)?.labelled(&label).view())
-        };
+    /// Copies the matrices of all adapters to the device, with zeros up to this rank and for
+    /// adapters that do not change the matrix.
+    pub(super) fn load(
+        &self,
+        context: &Context,
+        name: &str,
+        rank: u32,
+        adapters: &[Option<&HostLora>],
+    ) -> Result<DeviceLora, crate::Error> {
+        let parts = self.parts.count() as usize;
         let second = self.part_rows[0];
+        let a = AdapterRows {
+            name: format!("{name}.lora_a"),
+            parts,
+            len: (rank * self.n) as usize,
+        };
+        let b = AdapterRows {
+            name: format!("{name}.lora_b"),
+            parts: 1,
+            len: (rank * self.rows()) as usize,
+        };
         Ok(DeviceLora {
             parts: self.parts,
-            a: copy(&a, "a")?,
-            b: copy(&b, "b")?,
-            rank: rank as u32,
+            a: a.load(context, adapters, |host| &host.a)?,
+            b: b.load(context, adapters, |host| &host.b)?,
+            rank,
             rows: self.rows(),
             n: self.n,
             firsts: [second, second + self.part_rows.get(1).unwrap_or(&0)],

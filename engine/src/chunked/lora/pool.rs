@@ -11,8 +11,9 @@ use warpwright_kernels::batch::lora::{
     BatchLoraAdd, BatchLoraAppend, BatchLoraShrink, GateTokens, LoraParts,
 };
 use warpwright_model::Adapter;
+use warpwright_model::adapter::LoraFactors;
 
-use super::matrix::{DeviceLora, LoraMatrix, LoraMatrixShape};
+use super::matrix::{DeviceLora, HostLora, LoraMatrix, LoraMatrixShape};
 use crate::Error;
 use crate::chunked::CHUNK;
 use crate::chunked::kernels::order;
@@ -64,31 +65,57 @@ const MATRICES: [LoraMatrix; 4] = [
     LoraMatrix::Down,
 ];
 
-/// Returns an error if an adapter does not have the shapes of the model.
-///
-/// An adapter is checked when it is read, but possibly against another model.
-pub(crate) fn check(layers: &[LayerRows], hidden: u32, adapter: &Adapter) -> Result<(), Error> {
-    if adapter.layers.len() != layers.len() {
-        return Err(Error::AdapterLayers {
-            found: adapter.layers.len(),
-            wanted: layers.len(),
-        });
+/// The shapes of the matrices of a model. They contain no device memory, so that adapters can be
+/// prepared on another thread.
+pub(crate) struct LoraShapes {
+    /// The shapes of each layer, in the order of [`MATRICES`]. No adapter changes experts.
+    layers: Vec<[Option<LoraMatrixShape>; 4]>,
+}
+
+/// An adapter in host memory, in the layout of the device.
+pub(crate) struct HostAdapter {
+    /// The matrices of each layer, in the order of [`MATRICES`].
+    layers: Vec<[Option<HostLora>; 4]>,
+}
+
+impl LoraShapes {
+    pub(crate) fn new(layers: &[LayerRows], hidden: u32) -> LoraShapes {
+        let shapes = |rows| MATRICES.map(|matrix| LoraMatrixShape::new(matrix, hidden, rows));
+        LoraShapes {
+            layers: layers.iter().map(shapes).collect(),
+        }
     }
 
-    for (index, (rows, factors)) in layers.iter().zip(&adapter.layers).enumerate() {
-        for matrix in MATRICES {
-            let Some(shape) = LoraMatrixShape::new(matrix, hidden, rows) else {
-                let mut projections = matrix.projections();
-                let changed = projections.find(|&projection| factors[projection].is_some());
-                if let Some(projection) = changed {
-                    return Err(Error::AdapterExperts {
-                        layer: index,
-                        projection,
-                    });
-                }
-                continue;
-            };
-            for (projection, [rows, n]) in shape.sizes() {
+    /// Brings an adapter into the layout of the device.
+    ///
+    /// # Errors
+    /// Returns an error if it does not have the shapes of the model. An adapter is checked when it
+    /// is read, but possibly against another model.
+    pub(crate) fn prepare(&self, adapter: &Adapter) -> Result<HostAdapter, Error> {
+        self.check(adapter)?;
+        let layers = self.layers.iter().enumerate().map(|(index, shapes)| {
+            shapes.each_ref().map(|shape| {
+                let shape = shape.as_ref()?;
+                shape.prepare(shape.factors(index, adapter))
+            })
+        });
+        Ok(HostAdapter {
+            layers: layers.collect(),
+        })
+    }
+
+    fn check(&self, adapter: &Adapter) -> Result<(), Error> {
+        if adapter.layers.len() != self.layers.len() {
+            return Err(Error::AdapterLayers {
+                found: adapter.layers.len(),
+                wanted: self.layers.len(),
+            });
+        }
+
+        for (index, (shapes, factors)) in self.layers.iter().zip(&adapter.layers).enumerate() {
+            check_experts(index, shapes, factors)?;
+            for (projection, [rows, n]) in shapes.iter().flatten().flat_map(LoraMatrixShape::sizes)
+            {
                 let Some(factors) = &factors[projection] else {
                     continue;
                 };
@@ -103,33 +130,63 @@ pub(crate) fn check(layers: &[LayerRows], hidden: u32, adapter: &Adapter) -> Res
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Returns the bytes of a pool of these adapters.
-pub(crate) fn bytes(layers: &[LayerRows], hidden: u32, adapters: &[&Adapter]) -> u64 {
-    let mut matrices = 0;
-    let mut ranks = 0;
-    let mut width = 0;
-    for (index, rows) in layers.iter().enumerate() {
-        for matrix in MATRICES {
-            let Some(shape) = LoraMatrixShape::new(matrix, hidden, rows) else {
-                continue;
-            };
-            let Some(rank) = shape.rank(index, adapters) else {
-                continue;
-            };
-            matrices += shape.bytes(rank, adapters.len());
-            // At most three projections share a matmul.
-            ranks = ranks.max(3 * rank);
-            if matrix == LoraMatrix::GateUp {
-                width = width.max(2 * rows.feed_forward.width());
+    /// Returns the bytes of a pool of these adapters.
+    pub(crate) fn bytes(&self, adapters: &[&HostAdapter]) -> u64 {
+        let mut matrices = 0;
+        let mut ranks = 0;
+        let mut width = 0;
+        for (index, shapes) in self.layers.iter().enumerate() {
+            for (which, (matrix, shape)) in MATRICES.iter().zip(shapes).enumerate() {
+                let Some(rank) = largest_rank(&of_matrix(adapters, index, which)) else {
+                    continue;
+                };
+                let shape = shape.as_ref().expect("an adapter was prepared for the matrix");
+                matrices += shape.bytes(rank, adapters.len());
+                // At most three projections share a matmul.
+                ranks = ranks.max(3 * rank);
+                if *matrix == LoraMatrix::GateUp {
+                    width = width.max(shape.rows());
+                }
             }
         }
+        let work = u64::from(CHUNK) * u64::from(ranks) + u64::from(CAPACITY) * u64::from(width);
+        matrices + 4 * work
     }
-    let work = u64::from(CHUNK) * u64::from(ranks) + u64::from(CAPACITY) * u64::from(width);
-    matrices + 4 * work
+}
+
+/// Returns an error if an adapter changes a matrix without a shape: one of experts.
+fn check_experts(
+    layer: usize,
+    shapes: &[Option<LoraMatrixShape>; 4],
+    factors: &[Option<LoraFactors>; 7],
+) -> Result<(), Error> {
+    let matrices = MATRICES.iter().zip(shapes);
+    let unchanged = matrices.filter(|(_, shape)| shape.is_none());
+    let mut projections = unchanged.flat_map(|(matrix, _)| matrix.projections());
+    match projections.find(|&projection| factors[projection].is_some()) {
+        Some(projection) => Err(Error::AdapterExperts { layer, projection }),
+        None => Ok(()),
+    }
+}
+
+/// Returns the matrices of each adapter at this index of [`MATRICES`].
+fn of_matrix<'a>(
+    adapters: &[&'a HostAdapter],
+    layer: usize,
+    which: usize,
+) -> Vec<Option<&'a HostLora>> {
+    let adapters = adapters.iter();
+    adapters
+        .map(|adapter| adapter.layers[layer][which].as_ref())
+        .collect()
+}
+
+/// Returns the largest rank of these matrices, or `None` if no adapter changes the matrix.
+fn largest_rank(adapters: &[Option<&HostLora>]) -> Option<u32> {
+    adapters.iter().flatten().map(|host| host.rank).max()
 }
 
 impl LoraPool {
@@ -137,15 +194,21 @@ impl LoraPool {
     pub(crate) fn load(
         context: &Context,
         rows: &[LayerRows],
-        hidden: u32,
-        adapters: &[&Adapter],
+        shapes: &LoraShapes,
+        adapters: &[&HostAdapter],
     ) -> Result<LoraPool, Error> {
         let layers = rows.iter().enumerate().map(|(index, rows)| {
-            let [qkv, o, gate_up, down] =
-                MATRICES.map(|matrix| match LoraMatrixShape::new(matrix, hidden, rows) {
-                    Some(shape) => load_matrix(context, &shape, adapters, matrix, index),
-                    None => Ok(None),
-                });
+            let [qkv, o, gate_up, down] = [0, 1, 2, 3].map(|which| {
+                let hosts = of_matrix(adapters, index, which);
+                let Some(rank) = largest_rank(&hosts) else {
+                    return Ok(None);
+                };
+                let name = format!("blk.{index}.{:?}", MATRICES[which]);
+                let shape = shapes.layers[index][which]
+                    .as_ref()
+                    .expect("an adapter was prepared for the matrix");
+                shape.load(context, &name, rank, &hosts).map(Some)
+            });
             let gate_up = gate_up?.map(|lora| GateUpLora {
                 lora,
                 tiles: in_tile_order(&rows.gate_up),
@@ -226,24 +289,6 @@ impl LayerLora {
         ];
         all.into_iter().flatten()
     }
-}
-
-/// Copies the adapters of a matrix to the device, if there are any.
-fn load_matrix(
-    context: &Context,
-    shape: &LoraMatrixShape,
-    adapters: &[&Adapter],
-    matrix: LoraMatrix,
-    layer: usize,
-) -> Result<Option<DeviceLora>, Error> {
-    let Some(rank) = shape.rank(layer, adapters) else {
-        return Ok(None);
-    };
-    let factors = adapters.iter().map(|adapter| shape.factors(layer, adapter));
-    let name = format!("blk.{layer}.{matrix:?}");
-    shape
-        .load(context, &name, rank, &factors.collect::<Vec<_>>())
-        .map(Some)
 }
 
 /// Returns a matrix whose sums are stored in the order of its tiles.

@@ -15,12 +15,12 @@ use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{Item, PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::shared::state;
 use warpwright_model::layer::Attention;
-use warpwright_model::{Adapter, Config, Outline};
+use warpwright_model::{Config, Outline};
 
 use crate::chunked::kernels::{self, AttentionKernel, ChunkKernels, QkvMatmuls};
 use crate::chunked::lora::launch::{GatedRows, LoraPass, LoraRows};
 use crate::chunked::lora::matrix::DeviceLora;
-use crate::chunked::lora::pool::{self, GateUpLora, LoraPool};
+use crate::chunked::lora::pool::{GateUpLora, HostAdapter, LoraPool, LoraShapes};
 use crate::chunked::panels::Panels;
 use crate::chunked::products::{ChunkGemm, ColumnSplits, PassShape, TensorCores};
 use crate::chunked::span::Span;
@@ -142,23 +142,20 @@ impl Chunked {
             .prepare_rest(context, layer, LAST, LAST_CAPACITY)
     }
 
-    /// Returns an error if an adapter does not have the shapes of the model.
-    pub(crate) fn check_adapter(&self, adapter: &Adapter) -> Result<(), crate::Error> {
-        pool::check(&self.layers, self.config.hidden, adapter)
+    /// Returns the shapes that adapters must have.
+    pub(crate) fn lora_shapes(&self) -> LoraShapes {
+        LoraShapes::new(&self.layers, self.config.hidden)
     }
 
-    /// Returns the bytes of these adapters on the device.
-    pub(crate) fn adapter_bytes(&self, adapters: &[&Adapter]) -> u64 {
-        pool::bytes(&self.layers, self.config.hidden, adapters)
-    }
-
-    /// Copies adapters to the device. There must be at least one.
+    /// Copies adapters to the device. There must be at least one. `shapes` are the shapes of this
+    /// model.
     pub(crate) fn load_adapters(
         &self,
         context: &Context,
-        adapters: &[&Adapter],
+        shapes: &LoraShapes,
+        adapters: &[&HostAdapter],
     ) -> Result<LoraPool, crate::Error> {
-        LoraPool::load(context, &self.layers, self.config.hidden, adapters)
+        LoraPool::load(context, &self.layers, shapes, adapters)
     }
 
     /// Compiles the kernels that passes with this shape need for adapters, in addition to all

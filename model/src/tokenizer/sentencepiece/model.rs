@@ -76,6 +76,21 @@ pub(super) struct Spaces {
 }
 
 impl SentencePiece {
+    /// Returns true if each byte of a text is a byte of a token.
+    pub(crate) fn keeps_all_bytes(&self) -> bool {
+        self.bytes.is_some() && !self.spaces.merged && self.charsmap.is_none()
+    }
+
+    /// Returns true if a token by name takes the white space after it.
+    pub(crate) fn takes_space(&self) -> bool {
+        self.named.all.tokens.iter().any(|token| token.takes_space)
+    }
+
+    /// Returns the length of the longest token that texts are made of, in bytes.
+    pub(crate) fn longest_piece(&self) -> usize {
+        self.longest
+    }
+
     /// Whether a space is put in front of a text.
     pub(crate) fn has_space_prefix(&self) -> bool {
         self.spaces.prefix

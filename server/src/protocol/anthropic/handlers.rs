@@ -5,6 +5,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::error::{ErrorObject, response_for};
 use super::object::{MessageObject, TokenCount};
@@ -14,8 +15,10 @@ use super::translate;
 use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
-use crate::protocol::shared::{self, Body, fit_later_system, random_id, sse_response};
-use crate::reply::{self, Replies, ReplyPrompt};
+use crate::protocol::shared::{
+    Body, SseEvent, StreamWriter, fit_later_system, random_id, sse_response, written,
+};
+use crate::reply::{self, PromptLimit, Replies, ReplyEvent, ReplyPrompt};
 
 /// The header in which the SDKs look for the id of a request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -87,9 +90,7 @@ async fn answer_messages(
     let request = read(&body)?;
     let model = state.models.find(request.model.as_deref()).await?;
     let mut reply_request = translate::reply_request(&request, &info)?;
-    if let ReplyPrompt::Chat(chat) = reply_request.prompt {
-        reply_request.prompt = ReplyPrompt::Chat(fit_later_system(&model, chat).await);
-    }
+    reply_request.prompt = fit_later_system(&model, reply_request.prompt).await;
     let replies = reply::start(&model, reply_request).await?;
 
     let writer = MessageWriter::new(MessageStart {
@@ -99,7 +100,8 @@ async fn answer_messages(
         thinking: display(&request),
     });
     if request.stream == Some(true) {
-        Ok(streamed(writer, replies))
+        let events = UnboundedReceiverStream::new(replies.events);
+        Ok(sse_response(written(events, writer)))
     } else {
         whole(writer, replies).await
     }
@@ -114,16 +116,17 @@ fn display(request: &MessagesRequest) -> ThinkingDisplay {
     }
 }
 
-/// Sends the events of a message as they come.
-fn streamed(writer: MessageWriter, replies: Replies) -> Response {
-    let events = shared::written(replies.events, writer, |writer, event| {
-        let events = match event {
-            Some(event) => writer.push(event.part),
-            None => writer.interrupt(),
-        };
-        events.iter().map(|event| event.sse()).collect()
-    });
-    sse_response(events)
+impl StreamWriter for MessageWriter {
+    fn write(&mut self, event: ReplyEvent) -> Vec<SseEvent> {
+        self.push(event.part)
+            .iter()
+            .map(|event| event.sse())
+            .collect()
+    }
+
+    fn close(&mut self) -> Vec<SseEvent> {
+        self.interrupt().iter().map(|event| event.sse()).collect()
+    }
 }
 
 /// Returns the message when it is complete.
@@ -137,9 +140,9 @@ async fn whole(mut writer: MessageWriter, mut replies: Replies) -> Result<Respon
 async fn answer_count(state: AppState, body: Bytes) -> Result<Response, RequestError> {
     let request = read(&body)?;
     let model = state.models.find(request.model.as_deref()).await?;
-    let chat = translate::chat_prompt(&request)?;
-    let chat = fit_later_system(&model, chat).await;
-    let tokens = reply::prompt_tokens(&model, ReplyPrompt::Chat(chat)).await?;
+    let prompt = ReplyPrompt::Chat(translate::chat_prompt(&request)?);
+    let prompt = fit_later_system(&model, prompt).await;
+    let tokens = reply::prompt_tokens(&model, prompt, PromptLimit::None).await?;
     let count = TokenCount {
         input_tokens: tokens.len() as u32,
     };

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::error::error_response;
-use super::prompt::{Prompts, SpecialTokens, TextPrompt, blocking};
+use super::prompt::{Prompts, SpecialTokens, TextPrompt};
 use crate::error::{ErrorKind, RequestError};
 use crate::http::state::AppState;
 use crate::protocol::shared::{Body, Whole, text_prompt_schema};
+use crate::reply::{PromptLimit, tokenizing};
 
 /// The body of `POST /embedding`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -74,11 +75,13 @@ async fn embedded(state: &AppState, body: &[u8]) -> Result<Value, RequestError> 
         Prompts::One(prompt) => vec![prompt],
         Prompts::Several(prompts) => prompts,
     };
-    let tokenizing = model.clone();
-    let texts = blocking(move || {
+    let served = model.clone();
+    let bytes = prompts.iter().map(TextPrompt::text_bytes).sum();
+    let limit = PromptLimit::Context;
+    let texts = tokenizing(bytes, move || {
         let tokens = prompts
             .iter()
-            .map(|prompt| prompt.tokens(&tokenizing, SpecialTokens::Parsed));
+            .map(|prompt| prompt.tokens(&served, SpecialTokens::Parsed, limit));
         tokens.collect::<Result<Vec<_>, _>>()
     })
     .await?;

@@ -1,10 +1,10 @@
 //! Prompts in llama.cpp's forms: texts, token ids, and lists of both.
 
 use serde_json::Value;
-use tokio::task::spawn_blocking;
 
 use crate::error::{ErrorKind, RequestError};
 use crate::models::ServedModel;
+use crate::reply::PromptLimit;
 
 /// A prompt of texts and token ids, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,15 +88,26 @@ impl TextPrompt {
         Ok(Prompts::Several(prompts.collect::<Result<_, _>>()?))
     }
 
+    /// Returns the size of the texts in bytes.
+    pub(super) fn text_bytes(&self) -> usize {
+        let texts = self.parts.iter().map(|part| match part {
+            TextPromptPart::Text(text) => text.len(),
+            TextPromptPart::Token(_) => 0,
+        });
+        texts.sum()
+    }
+
     /// Returns the tokens. If the prompt begins with a text, the token that begins texts comes
     /// first, if the model wants it.
     ///
     /// # Errors
-    /// Returns an error if a token is not in the vocabulary, or if a text cannot be tokenized.
+    /// Returns an error if a token is not in the vocabulary, if a text is much longer than the
+    /// limit, or if it cannot be tokenized.
     pub(super) fn tokens(
         &self,
         model: &ServedModel,
         special: SpecialTokens,
+        limit: PromptLimit,
     ) -> Result<Vec<u32>, RequestError> {
         let tokenizer = match special {
             SpecialTokens::Parsed => &*model.tokenizer,
@@ -115,6 +126,7 @@ impl TextPrompt {
                 }
                 TextPromptPart::Token(token) => tokens.push(*token),
                 TextPromptPart::Text(text) => {
+                    limit.check(model, text)?;
                     let encoded = if position == 0 {
                         tokenizer.encode(text)
                     } else {
@@ -172,14 +184,6 @@ pub(super) fn spelled_text(model: &ServedModel, tokens: &[u32]) -> String {
         text.push_str(&stream.push(*token));
     }
     text + &stream.finish()
-}
-
-/// Runs work that takes long on a thread for that.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, RequestError> + Send + 'static,
-) -> Result<T, RequestError> {
-    let done = spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(RequestError::new(ErrorKind::Internal, error.to_string())))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
 use crate::protocol::openai::{ChatBody, chat_call};
-use crate::protocol::shared::{Body, fit_later_system};
+use crate::protocol::shared::{Body, fit_chat};
 use crate::reply::{self, ReplyPrompt};
 
 /// Returns the prompt of a conversation, which has the fields of `/v1/chat/completions`.
@@ -44,7 +44,7 @@ async fn rendered(
     let model = state.models.find(call.model.as_deref()).await?;
     let prompt = match call.reply.prompt {
         ReplyPrompt::Chat(chat) => {
-            let chat = fit_later_system(&model, chat).await;
+            let chat = fit_chat(&model, chat).await;
             reply::render(&model, chat).await?
         }
         // A conversation is always translated to one.

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::error::error_response;
-use super::prompt::{SpecialTokens, TextPrompt, blocking, spelled_text};
+use super::prompt::{SpecialTokens, TextPrompt, spelled_text};
 use crate::error::RequestError;
 use crate::http::state::AppState;
 use crate::models::ServedModel;
 use crate::protocol::shared::{Body, Refused, Unless, text_prompt_schema};
+use crate::reply::{PromptLimit, blocking, tokenizing};
 
 /// The fields of vLLM's endpoint with the same path. Without an error, the response would be an
 /// empty list, because `content` is absent.
@@ -74,7 +75,14 @@ pub(super) async fn tokenize(State(state): State<AppState>, body: Bytes) -> Resp
         body.refuse(REFUSED_TOKENIZE)?;
         let request: TokenizeRequest = body.read()?;
         let model = state.models.find(request.model.as_deref()).await?;
-        blocking(move || tokenized(&model, &request)).await
+        // llama.cpp returns an empty list without a content.
+        let content = request.content.clone().unwrap_or_else(|| json!(""));
+        let prompt = TextPrompt::read("content", &content)?;
+        let bytes = prompt.text_bytes();
+        tokenizing(bytes, move || {
+            tokenized(&model, &request, &content, &prompt)
+        })
+        .await
     };
     answer.await.map_or_else(
         |error| error_response(&error),
@@ -82,16 +90,19 @@ pub(super) async fn tokenize(State(state): State<AppState>, body: Bytes) -> Resp
     )
 }
 
-fn tokenized(model: &ServedModel, request: &TokenizeRequest) -> Result<Value, RequestError> {
-    // llama.cpp returns an empty list without a content.
-    let content = request.content.clone().unwrap_or_else(|| json!(""));
+fn tokenized(
+    model: &ServedModel,
+    request: &TokenizeRequest,
+    content: &Value,
+    prompt: &TextPrompt,
+) -> Result<Value, RequestError> {
     let special = if request.parse_special == Some(false) {
         SpecialTokens::Text
     } else {
         SpecialTokens::Parsed
     };
-    let mut tokens = TextPrompt::read("content", &content)?.tokens(model, special)?;
-    if request.add_special != Some(true) && starts_with_bos(model, &content, special, &tokens) {
+    let mut tokens = prompt.tokens(model, special, PromptLimit::None)?;
+    if request.add_special != Some(true) && starts_with_bos(model, content, special, &tokens) {
         tokens.remove(0);
     }
 

@@ -16,7 +16,7 @@ use crate::error::RequestError;
 use crate::http::state::AppState;
 use crate::models::ServedModel;
 use crate::protocol::shared::{Body, Whole, prompts_schema};
-use crate::reply::{self, ReplyPrompt};
+use crate::reply::{self, PromptLimit, ReplyPrompt};
 
 /// The body of an embedding request.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -171,7 +171,11 @@ async fn tokens(
     field: &str,
     input: ReplyPrompt,
 ) -> Result<Vec<u32>, RequestError> {
-    let tokens = reply::prompt_tokens(model, input).await?;
+    let tokens = reply::prompt_tokens(model, input, PromptLimit::Context).await;
+    let tokens = tokens.map_err(|error| RequestError {
+        param: Some(field.to_owned()),
+        ..error
+    })?;
     let ctx = model.scheduler.limits().ctx as usize;
     if tokens.is_empty() {
         return Err(RequestError::invalid(

@@ -69,7 +69,7 @@ pub(super) fn unknown_index(index: u32) -> RequestError {
 
 /// The state of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamState {
+pub(super) enum StreamState {
     /// More events follow.
     Open,
     /// The last event has been written.

@@ -5,7 +5,6 @@ mod chat;
 mod completion;
 mod embeddings;
 mod error;
-mod events;
 mod form;
 mod head;
 mod logprobs;
@@ -27,9 +26,8 @@ pub use embeddings::{
     EmbeddingEntry, EmbeddingList, EmbeddingUsage, EmbeddingVector, EmbeddingsRequest,
 };
 pub use error::{ErrorBody, ErrorFields, error_body, error_response};
-pub use events::StreamWriter;
 pub use form::{Delivery, ResponseForm};
-pub use head::{ResponseHead, StreamState};
+pub use head::ResponseHead;
 pub use logprobs::{ChatLogprobs, CompletionLogprobs, TokenLogprob, TopLogprob, chat_logprobs};
 pub use model_list::{ModelList, ModelMeta, ModelObject, ModelStatus};
 pub use usage::{CompletionTokens, PromptTokens, Timings, Usage};

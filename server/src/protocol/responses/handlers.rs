@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::error::error_response;
 use super::object::{InputTokens, ResponseObject};
@@ -19,9 +20,9 @@ use crate::http::state::AppState;
 use crate::models::ServedModel;
 use crate::protocol::openai::ErrorBody;
 use crate::protocol::shared::{
-    self, Body, SseEvent, fit_later_system, random_id, sse_response, unix_seconds,
+    Body, SseEvent, StreamWriter, fit_later_system, random_id, sse_response, unix_seconds, written,
 };
-use crate::reply::{self, Replies, ReplyPrompt};
+use crate::reply::{self, PromptLimit, Replies, ReplyEvent};
 
 /// Generates a response.
 #[utoipa::path(
@@ -92,9 +93,7 @@ async fn read(
     let request: ResponsesRequest = body.read()?;
     let model = state.models.find(request.model.as_deref()).await?;
     let mut translated = translate(&request, info, &model.defaults)?;
-    if let ReplyPrompt::Chat(chat) = translated.reply.prompt {
-        translated.reply.prompt = ReplyPrompt::Chat(fit_later_system(&model, chat).await);
-    }
+    translated.reply.prompt = fit_later_system(&model, translated.reply.prompt).await;
     let delivery = if request.stream == Some(true) {
         Delivery::Streamed
     } else {
@@ -133,7 +132,7 @@ async fn answer_count(
 ) -> Result<Response, RequestError> {
     let request = read(&state, &info, &body).await?;
     let prompt = request.translated.reply.prompt;
-    let tokens = reply::prompt_tokens(&request.model, prompt).await?;
+    let tokens = reply::prompt_tokens(&request.model, prompt, PromptLimit::None).await?;
     let count = InputTokens {
         object: "response.input_tokens",
         input_tokens: tokens.len() as u32,
@@ -144,16 +143,23 @@ async fn answer_count(
 /// Sends the events of a response as they come.
 fn streamed(mut writer: ResponseWriter, replies: Replies) -> Response {
     let first: Vec<SseEvent> = writer.start().iter().map(|event| event.sse()).collect();
-    let rest = shared::written(replies.events, writer, |writer, event| {
-        let events = match event {
-            Some(event) => writer.push(event.part),
-            None => writer.interrupt(),
-        };
-        events.iter().map(|event| event.sse()).collect()
-    });
+    let rest = written(UnboundedReceiverStream::new(replies.events), writer);
     // The specification of Open Responses ends streams in this way. OpenAI's SDKs accept it.
     let last = SseEvent::text("[DONE]");
     sse_response(stream::iter(first).chain(rest).chain(stream::iter([last])))
+}
+
+impl StreamWriter for ResponseWriter {
+    fn write(&mut self, event: ReplyEvent) -> Vec<SseEvent> {
+        self.push(event.part)
+            .iter()
+            .map(|event| event.sse())
+            .collect()
+    }
+
+    fn close(&mut self) -> Vec<SseEvent> {
+        self.interrupt().iter().map(|event| event.sse()).collect()
+    }
 }
 
 /// Returns the response when it is complete.

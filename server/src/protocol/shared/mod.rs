@@ -30,6 +30,6 @@ pub use sampling::{REFUSED_SAMPLING, SamplingRequest};
 pub use sse::{SseEvent, sse_response};
 pub use text_or::TextOr;
 pub use texts::Texts;
-pub use turns::{Turns, fit_later_system};
+pub use turns::{Turns, fit_chat, fit_later_system};
 pub use whole::Whole;
-pub use written::written;
+pub use written::{StreamWriter, written};

@@ -1,44 +1,44 @@
-//! The events of a stream, which a writer makes from the parts of a reply.
+//! The server-sent events of replies, which a writer makes from the events of the replies.
 
-use std::collections::VecDeque;
-
-use futures_util::{Stream, stream};
-use tokio::sync::mpsc::UnboundedReceiver;
+use futures_util::{Stream, StreamExt, stream};
 
 use super::sse::SseEvent;
 use crate::reply::ReplyEvent;
 
-/// Returns the events that `write` makes from the events of a reply. It is called with `None` once
-/// at the end, when no further event can arrive. Dropping the stream drops the channel, which
-/// cancels the reply.
-pub fn written<W: Send + 'static>(
-    events: UnboundedReceiver<ReplyEvent>,
-    writer: W,
-    write: fn(&mut W, Option<ReplyEvent>) -> Vec<SseEvent>,
-) -> impl Stream<Item = SseEvent> + Send + 'static {
-    let state = WrittenState {
-        events: Some(events),
-        writer,
-        ready: VecDeque::new(),
-    };
-    stream::unfold(state, move |mut state| async move {
-        loop {
-            if let Some(event) = state.ready.pop_front() {
-                return Some((event, state));
-            }
-            let next = state.events.as_mut()?.recv().await;
-            if next.is_none() {
-                state.events = None;
-            }
-            state.ready.extend(write(&mut state.writer, next));
-        }
-    })
+/// Writes server-sent events for the events of replies.
+pub trait StreamWriter {
+    /// Returns the server-sent events for an event of a reply.
+    fn write(&mut self, event: ReplyEvent) -> Vec<SseEvent>;
+
+    /// Returns the server-sent events for the end of all replies. An end that comes too early is an
+    /// error.
+    fn close(&mut self) -> Vec<SseEvent>;
+
+    /// Returns true if the stream has ended, although further events of replies may arrive.
+    fn is_closed(&self) -> bool {
+        false
+    }
 }
 
-struct WrittenState<W> {
-    /// The events of the reply, or `None` after the last one.
-    events: Option<UnboundedReceiver<ReplyEvent>>,
-    writer: W,
-    /// The events that are written and not yet sent.
-    ready: VecDeque<SseEvent>,
+/// Returns the server-sent events of replies, up to the last one that the writer has. Dropping the
+/// stream drops the replies, which cancels them.
+pub fn written<S, W>(events: S, writer: W) -> impl Stream<Item = SseEvent> + Send + 'static
+where
+    S: Stream<Item = ReplyEvent> + Send + Unpin + 'static,
+    W: StreamWriter + Send + 'static,
+{
+    // There are no events of replies any more after the writer was closed.
+    let state = (Some(events), writer);
+    let groups = stream::unfold(state, |(events, mut writer)| async move {
+        if writer.is_closed() {
+            return None;
+        }
+        let mut events = events?;
+        let (events, group) = match events.next().await {
+            Some(event) => (Some(events), writer.write(event)),
+            None => (None, writer.close()),
+        };
+        Some((stream::iter(group), (events, writer)))
+    });
+    groups.flatten()
 }

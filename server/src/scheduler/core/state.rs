@@ -259,6 +259,7 @@ impl SchedulerCore {
             return Ok(());
         }
 
+        let cost = self.engine.draft_cost();
         let mut indices = vec![];
         let mut work = vec![];
         for (index, running) in self.running.iter_mut().enumerate() {
@@ -266,7 +267,9 @@ impl SchedulerCore {
                 continue;
             }
             let request = &mut running.request;
-            let most = request.history.wanted(&options, request.most_drafts());
+            let most = request
+                .history
+                .wanted(&options, request.most_drafts(), cost);
             if most == 0 {
                 // Old failures count less with every step, so that drafts are tried again.
                 request.history.record(0, 0);
@@ -283,6 +286,10 @@ impl SchedulerCore {
             return Ok(());
         }
 
+        // A draft model computes for some time, and the clients need not wait for it.
+        if cost > 0.0 {
+            self.earlier.send();
+        }
         let mosts: Vec<usize> = work.iter().map(|request| request.most).collect();
         let drafts = match self.engine.draft(&work) {
             Ok(drafts) => drafts,

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
 use warpwright_model::Adapter;
 
 use super::super::adapter::AdapterJob;
-use super::super::check::{check_request, check_text};
+use super::super::check::{check_request, check_text, usable_ctx};
 use super::super::core::SchedulerCore;
 use super::super::embedding::{EmbeddingJob, EmbeddingResult};
 use super::super::options::SchedulerOptions;
@@ -17,7 +18,7 @@ use super::super::request::{Generation, GenerationError, GenerationRequest, Subm
 use super::super::status::SchedulerStatus;
 use super::run::run;
 use super::shared::{Arrival, SharedState};
-use crate::engine::{Engine, EngineError, EngineLimits};
+use crate::engine::{Engine, EngineError, EngineLimits, NO_ADAPTERS, PrepareAdapter};
 use crate::error::{ErrorKind, RequestError};
 
 /// A scheduler, which runs on its own thread. Clones share it.
@@ -32,6 +33,8 @@ pub struct Scheduler {
 /// Closes the scheduler when the last handle is dropped.
 struct SharedOwner {
     shared: Arc<SharedState>,
+    /// Prepares adapters for the engine, if it has some.
+    prepare: Option<PrepareAdapter>,
 }
 
 impl Drop for SharedOwner {
@@ -57,6 +60,7 @@ impl Scheduler {
         let shared = Arc::new(SharedState::new(engine.limits(), options.queue));
         let owner = Arc::new(SharedOwner {
             shared: Arc::clone(&shared),
+            prepare: engine.adapter_preparation(),
         });
         let core = SchedulerCore::new(engine, options);
         let builder = thread::Builder::new().name("scheduler".to_owned());
@@ -68,6 +72,12 @@ impl Scheduler {
     /// Returns the sizes of the engine.
     pub fn limits(&self) -> EngineLimits {
         self.owner.shared.limits
+    }
+
+    /// Returns the maximum number of positions of a sequence: of the context, or of the cache if it
+    /// is smaller.
+    pub fn usable_ctx(&self) -> u32 {
+        usable_ctx(&self.limits())
     }
 
     /// Checks a request and puts it into the queue. It never blocks.
@@ -122,25 +132,27 @@ impl Scheduler {
         Ok(Some(result))
     }
 
-    /// Loads an adapter between two steps, and returns its key for
-    /// [`GenerationRequest::adapter`]. Running requests wait until it is loaded.
+    /// Loads an adapter, and returns its key for [`GenerationRequest::adapter`]. It is prepared on
+    /// another thread than the engine's. Running requests only wait while it is copied to the device
+    /// between two steps.
     ///
     /// # Errors
     /// Returns [`ErrorKind::Invalid`] if the adapter does not fit the model or the free memory, or
     /// an error about the scheduler.
-    pub async fn load_adapter(&self, adapter: Arc<Adapter>) -> Result<String, RequestError> {
+    pub async fn load_adapter(&self, adapter: Adapter) -> Result<String, RequestError> {
+        let Some(prepare) = self.owner.prepare.clone() else {
+            return Err(RequestError::new(ErrorKind::Invalid, NO_ADAPTERS));
+        };
+        let prepared = spawn_blocking(move || prepare(&adapter)).await;
+        let prepared =
+            prepared.map_err(|error| RequestError::new(ErrorKind::Internal, error.to_string()))?;
+        let adapter = Arc::new(prepared.map_err(|error| load_error(&error))?);
         let (sender, result) = oneshot::channel();
         let job = AdapterJob { adapter, sender };
         self.owner.shared.control(Arrival::LoadAdapter(job))?;
         let lost = EngineError::Lost("the scheduler has stopped".to_owned());
         let loaded = result.await.unwrap_or(Err(lost));
-        loaded.map_err(|error| {
-            let kind = match error {
-                EngineError::Unsupported(_) => ErrorKind::Invalid,
-                _ => ErrorKind::Internal,
-            };
-            RequestError::new(kind, error.to_string())
-        })
+        loaded.map_err(|error| load_error(&error))
     }
 
     /// Unloads an adapter as soon as no request that was submitted so far uses it.
@@ -170,4 +182,13 @@ impl Scheduler {
             drop(owner);
         }
     }
+}
+
+/// Translates the error of an adapter that is not loaded.
+fn load_error(error: &EngineError) -> RequestError {
+    let kind = match error {
+        EngineError::Unsupported(_) => ErrorKind::Invalid,
+        _ => ErrorKind::Internal,
+    };
+    RequestError::new(kind, error.to_string())
 }

@@ -10,13 +10,13 @@ use utoipa::ToSchema;
 use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::models::ServedModel;
-use crate::protocol::native::prompt::{Prompts, SpecialTokens, TextPrompt, blocking};
+use crate::protocol::native::prompt::{Prompts, SpecialTokens, TextPrompt};
 use crate::protocol::native::settings::Settings;
 use crate::protocol::shared::{
     Body, FormatRequest, REFUSED_SAMPLING, Refused, SamplingRequest, Unless, Whole, random_salt,
     text_prompt_schema, whole_in,
 };
-use crate::reply::{ReplyPrompt, ReplyRequest};
+use crate::reply::{PromptLimit, ReplyPrompt, ReplyRequest, tokenizing};
 
 /// The maximum number of log-probabilities per token that llama.cpp's clients ask for.
 const MAX_PROBABILITIES: u32 = 32;
@@ -131,8 +131,17 @@ impl PreparedCompletion {
         request: CompletionRequest,
         info: RequestInfo,
     ) -> Result<PreparedCompletion, RequestError> {
+        let Some(prompt) = &request.prompt else {
+            return Err(RequestError::invalid("prompt", "`prompt` is missing"));
+        };
+        let (prompts, is_list) = match TextPrompt::read_several("prompt", prompt)? {
+            Prompts::One(prompt) => (vec![prompt], false),
+            Prompts::Several(prompts) => (prompts, true),
+        };
+        let bytes = prompts.iter().map(TextPrompt::text_bytes).sum();
         let model = Arc::clone(model);
-        blocking(move || prepare(&model, request, info)).await
+        let given = GivenPrompts { prompts, is_list };
+        tokenizing(bytes, move || prepare(&model, request, given, info)).await
     }
 
     /// Returns the requests for the replies to each prompt.
@@ -144,18 +153,20 @@ impl PreparedCompletion {
     }
 }
 
+/// The prompts of a request, before they are tokenized.
+struct GivenPrompts {
+    prompts: Vec<TextPrompt>,
+    /// True if they are a list.
+    is_list: bool,
+}
+
 fn prepare(
     model: &ServedModel,
     mut request: CompletionRequest,
+    given: GivenPrompts,
     info: RequestInfo,
 ) -> Result<PreparedCompletion, RequestError> {
-    let Some(prompt) = &request.prompt else {
-        return Err(RequestError::invalid("prompt", "`prompt` is missing"));
-    };
-    let (prompts, is_list) = match TextPrompt::read_several("prompt", prompt)? {
-        Prompts::One(prompt) => (vec![prompt], false),
-        Prompts::Several(prompts) => (prompts, true),
-    };
+    let GivenPrompts { prompts, is_list } = given;
     if let Some(biases) = request.sampling.logit_bias.take() {
         request.sampling.logit_bias = Some(biases_by_id(model, biases)?);
     }
@@ -208,7 +219,7 @@ fn prepare(
     let needs_tokens = stream || return_tokens || probabilities > 0;
     let tokens = prompts
         .iter()
-        .map(|prompt| prompt.tokens(model, SpecialTokens::Parsed));
+        .map(|prompt| prompt.tokens(model, SpecialTokens::Parsed, PromptLimit::Context));
     Ok(PreparedCompletion {
         request: ReplyRequest {
             request_id: info.id,

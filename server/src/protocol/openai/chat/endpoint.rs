@@ -1,7 +1,5 @@
 //! The endpoints `POST /v1/chat/completions` and `POST /v1/chat/completions/input_tokens`.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -17,13 +15,11 @@ use super::stream::ChatStream;
 use crate::error::RequestError;
 use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
-use crate::models::ServedModel;
 use crate::protocol::openai::error::{ErrorBody, error_response};
-use crate::protocol::openai::events::written;
 use crate::protocol::openai::form::Delivery;
 use crate::protocol::openai::head::ResponseHead;
-use crate::protocol::shared::{Body, fit_later_system, sse_response};
-use crate::reply::{self, ReplyPrompt};
+use crate::protocol::shared::{Body, fit_later_system, sse_response, written};
+use crate::reply::{self, PromptLimit};
 
 /// Replies to a conversation.
 #[utoipa::path(
@@ -88,20 +84,12 @@ async fn counted(
 ) -> Result<PromptTokenCount, RequestError> {
     let call = chat_call(&Body::parse(body)?, &info.id, info.salt)?;
     let model = state.models.find(call.model.as_deref()).await?;
-    let prompt = fitted(&model, call.reply.prompt).await;
-    let tokens = reply::prompt_tokens(&model, prompt).await?;
+    let prompt = fit_later_system(&model, call.reply.prompt).await;
+    let tokens = reply::prompt_tokens(&model, prompt, PromptLimit::None).await?;
     Ok(PromptTokenCount {
         object: "response.input_tokens",
         input_tokens: tokens.len(),
     })
-}
-
-/// Returns a prompt with its later instructions in a place that the model's template knows.
-async fn fitted(model: &Arc<ServedModel>, prompt: ReplyPrompt) -> ReplyPrompt {
-    match prompt {
-        ReplyPrompt::Chat(chat) => ReplyPrompt::Chat(fit_later_system(model, chat).await),
-        other @ (ReplyPrompt::Text(_) | ReplyPrompt::Tokens(_)) => other,
-    }
 }
 
 async fn respond(
@@ -116,7 +104,7 @@ async fn respond(
     let form = call.form;
     let count = call.reply.count;
     let mut request = call.reply;
-    request.prompt = fitted(&model, request.prompt).await;
+    request.prompt = fit_later_system(&model, request.prompt).await;
     let mut replies = reply::start(&model, request).await?;
     match form.delivery {
         Delivery::Events => {

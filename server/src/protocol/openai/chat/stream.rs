@@ -5,14 +5,13 @@ use utoipa::ToSchema;
 
 use crate::error::RequestError;
 use crate::protocol::openai::error::error_body;
-use crate::protocol::openai::events::StreamWriter;
 use crate::protocol::openai::form::ResponseForm;
 use crate::protocol::openai::head::{
     FINGERPRINT, FinishFields, ResponseHead, StreamState, interrupted, unknown_index,
 };
 use crate::protocol::openai::logprobs::{ChatLogprobs, chat_logprobs};
 use crate::protocol::openai::usage::{PromptShare, Timings, Usage, UsageMeter};
-use crate::protocol::shared::SseEvent;
+use crate::protocol::shared::{SseEvent, StreamWriter};
 use crate::reply::{ReplyCall, ReplyEnded, ReplyEvent, ReplyPart, TokenText};
 
 /// The data of an event.
@@ -328,8 +327,8 @@ impl ChatStream {
 }
 
 impl StreamWriter for ChatStream {
-    fn state(&self) -> StreamState {
-        self.state
+    fn is_closed(&self) -> bool {
+        self.state == StreamState::Closed
     }
 
     fn write(&mut self, event: ReplyEvent) -> Vec<SseEvent> {

@@ -19,10 +19,9 @@ use crate::http::identity::RequestInfo;
 use crate::http::state::AppState;
 use crate::models::ServedModel;
 use crate::protocol::openai::error::{ErrorBody, error_response};
-use crate::protocol::openai::events::written;
 use crate::protocol::openai::form::Delivery;
 use crate::protocol::openai::head::ResponseHead;
-use crate::protocol::shared::{Body, sse_response};
+use crate::protocol::shared::{Body, sse_response, written};
 use crate::reply::{self, Replies, ReplyEvent, ReplyPrompt, ReplyRequest};
 
 /// The longest time between two attempts to start the reply to a prompt.

@@ -4,14 +4,13 @@ use super::call::Echo;
 use super::response::{Completion, CompletionChoice, CompletionTexts, unexpected_call};
 use crate::error::RequestError;
 use crate::protocol::openai::error::error_body;
-use crate::protocol::openai::events::StreamWriter;
 use crate::protocol::openai::form::ResponseForm;
 use crate::protocol::openai::head::{
     FinishFields, ResponseHead, StreamState, interrupted, unknown_index,
 };
 use crate::protocol::openai::logprobs::{CompletionLogprobs, LogprobsWriter};
 use crate::protocol::openai::usage::UsageMeter;
-use crate::protocol::shared::SseEvent;
+use crate::protocol::shared::{SseEvent, StreamWriter};
 use crate::reply::{ReplyEnded, ReplyEvent, ReplyPart, TokenText};
 
 /// Writes the events of all texts of a completion request.
@@ -138,8 +137,8 @@ impl CompletionStream {
 }
 
 impl StreamWriter for CompletionStream {
-    fn state(&self) -> StreamState {
-        self.state
+    fn is_closed(&self) -> bool {
+        self.state == StreamState::Closed
     }
 
     fn write(&mut self, event: ReplyEvent) -> Vec<SseEvent> {

@@ -4,21 +4,29 @@ use std::sync::Arc;
 
 use super::builder::{fold_later_system, has_later_system};
 use crate::models::ServedModel;
-use crate::reply::{self, ChatMessage, ChatPrompt};
+use crate::reply::{self, ChatMessage, ChatPrompt, ReplyPrompt};
 
 /// A text that no template contains.
 const PROBE: &str = "5b3f9c1e";
 
 /// Returns a prompt that the model's template can render. Claude Code and Codex send instructions
 /// in the middle of a conversation. Some templates refuse them or leave them out, so for these they
-/// become text of the user.
-pub async fn fit_later_system(model: &Arc<ServedModel>, prompt: ChatPrompt) -> ChatPrompt {
-    if !has_later_system(&prompt.messages) || keeps_later_system(model).await {
-        return prompt;
+/// become text of the user. Other prompts than conversations are returned as they are.
+pub async fn fit_later_system(model: &Arc<ServedModel>, prompt: ReplyPrompt) -> ReplyPrompt {
+    match prompt {
+        ReplyPrompt::Chat(chat) => ReplyPrompt::Chat(fit_chat(model, chat).await),
+        other @ (ReplyPrompt::Text(_) | ReplyPrompt::Tokens(_)) => other,
+    }
+}
+
+/// Works like [`fit_later_system`] for a conversation.
+pub async fn fit_chat(model: &Arc<ServedModel>, chat: ChatPrompt) -> ChatPrompt {
+    if !has_later_system(&chat.messages) || keeps_later_system(model).await {
+        return chat;
     }
     ChatPrompt {
-        messages: fold_later_system(prompt.messages),
-        ..prompt
+        messages: fold_later_system(chat.messages),
+        ..chat
     }
 }
 

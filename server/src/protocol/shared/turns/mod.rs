@@ -9,4 +9,4 @@ mod builder;
 mod later_system;
 
 pub use builder::Turns;
-pub use later_system::fit_later_system;
+pub use later_system::{fit_chat, fit_later_system};
