@@ -152,7 +152,7 @@ fn open_folder(path: &Path) -> Result<Model, Error> {
             1.0
         },
     });
-    folder.widen(|tensor| names.is_router(tensor));
+    folder.widen(|tensor| names.is_in_f32(tensor));
     let of_tensors = |problem| Error::Model {
         path: path.to_owned(),
         problem: Box::new(problem),

@@ -4,7 +4,7 @@
 
 use warpwright_model::Layer;
 use warpwright_model::layer::{
-    Attention, Dense, Experts, FeedForward, GateActivation, HeadNorms, Mixer, NormKind,
+    Attention, Dense, DenseForm, Experts, FeedForward, GateActivation, HeadNorms, Mixer, NormKind,
     NormPositions,
 };
 
@@ -85,7 +85,10 @@ impl PipelineLayer {
             GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
         }
         let feed_forward = match &layer.feed_forward {
-            FeedForward::Dense(dense) => PipelineFeedForward::Dense(*dense),
+            FeedForward::Dense(dense) => match dense.form {
+                DenseForm::Gated => PipelineFeedForward::Dense(*dense),
+                DenseForm::PlainBiased => return Err(Unsupported::PlainFeedForward),
+            },
             FeedForward::Experts(experts) if experts.shared.is_some() => {
                 return Err(Unsupported::SharedExpert);
             }
@@ -96,7 +99,7 @@ impl PipelineLayer {
         };
         match layer.norm {
             NormKind::Rms => {}
-            NormKind::Layer => return Err(Unsupported::LayerNorm),
+            NormKind::Layer | NormKind::LayerBiased => return Err(Unsupported::LayerNorm),
         }
         let norms = match layer.norms {
             NormPositions::Before => PipelineNorms::Before,

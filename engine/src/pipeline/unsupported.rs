@@ -46,6 +46,8 @@ pub enum Unsupported {
     Sinks,
     #[error("a bias of the output projection is not supported")]
     OutputBias,
+    #[error("a feed-forward without a gate is not supported")]
+    PlainFeedForward,
     #[error("the clamped SwiGLU is not supported")]
     ClampedSwiglu,
     #[error("mixtures of experts are not supported for several tokens at once")]
