@@ -14,7 +14,7 @@ use crate::folder::contents::Folder;
 use crate::folder::folder_fault::Fault;
 use crate::folder::names::{FolderNames, NamedFolder, TextPart};
 use crate::folder::special::{
-    GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG,
+    GENERATION, TEKKEN, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG,
 };
 use crate::folder::{read, special};
 use crate::format::nf4::Nf4Matrix;
@@ -196,6 +196,7 @@ impl Files {
                     CONFIG,
                     GENERATION,
                     TOKENIZER,
+                    TEKKEN,
                     TOKENIZER_CONFIG,
                     TEMPLATE_JINJA,
                     TEMPLATE_JSON,
