@@ -93,7 +93,8 @@ fn facts_of_families_are_recorded() {
     for (case, model, _) in crate::transformers::supported("facts") {
         // The folders of these families have the same names.
         let folder = supported.iter().find(|folder| *folder == case.family);
-        record(case.name, case.family, folder.cloned(), &model.outline);
+        let name = crate::transformers::recorded_name(case);
+        record(&name, case.family, folder.cloned(), &model.outline);
     }
     for model in crate::folders::MODELS {
         let path = crate::scratch(model.name);

@@ -50,6 +50,11 @@ pub(crate) fn supported(
     })
 }
 
+/// The name of a model in the recorded results, which also have folders with such names.
+pub(crate) fn recorded_name(model: &families::Model) -> String {
+    format!("{}-file", model.name)
+}
+
 pub(crate) fn ids() -> Vec<u32> {
     let text =
         std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
@@ -89,7 +94,11 @@ fn both_passes_agree() {
                 KernelPath::Overlapped | KernelPath::Sequential { .. } => "pipeline",
             };
             if prefer == Prefer::Fast {
-                measured.fact(case.name, "path", decoder.path().to_string().into());
+                measured.fact(
+                    &recorded_name(case),
+                    "path",
+                    decoder.path().to_string().into(),
+                );
                 let single = Options {
                     prefill_batch: 1,
                     ..options
@@ -107,7 +116,7 @@ fn both_passes_agree() {
                 &rows.into_iter().map(f64::from).collect::<Vec<_>>(),
                 &wanted,
             );
-            measured.error(case.name, pass, found);
+            measured.error(&recorded_name(case), pass, found);
             assert!(
                 found < 1e-3,
                 "{}, {}: the relative error is {found:e}",
@@ -153,11 +162,13 @@ fn chunks_agree() {
             "{}: the relative error is {found:e}",
             case.name
         );
-        measured.error(case.name, "chunks", found);
+        measured.error(&recorded_name(case), "chunks", found);
         let options = BatchOptions::new(1, case.room);
         match Batch::new(&emulator(), &model, options, |_| ()) {
             Ok(_) => {}
-            Err(Error::NoBatch { why }) => measured.fact(case.name, "no batches", why.into()),
+            Err(Error::NoBatch { why }) => {
+                measured.fact(&recorded_name(case), "no batches", why.into())
+            }
             Err(error) => panic!("{}: {error}", case.name),
         }
     }
