@@ -209,7 +209,7 @@ fn is_format(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_gguf_model, is_quantization, parts, problem, quantization};
+    use super::{PartName, is_gguf_model, is_quantization, problem, quantization};
 
     #[test]
     fn names_that_leave_a_folder_are_refused() {

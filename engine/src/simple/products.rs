@@ -63,8 +63,8 @@ pub(crate) struct SimpleLayer {
 /// The feed-forward of a layer.
 pub(crate) enum SimpleFeedForward {
     /// One network for all tokens.
-    Dense(SimpleDense),
-    /// A mixture of experts. A boxed value keeps the enum small.
+    Dense(Box<SimpleDense>),
+    /// A mixture of experts. The boxed values keep the enum small.
     Experts(Box<SimpleExperts>, ExpertsNorm),
 }
 
@@ -209,7 +209,9 @@ impl GemvKernels<'_> {
             ffn_norm: floats(&b.ffn_norm)?,
             ffn_norm_bias: self.added_bias(&b.ffn_norm_bias)?,
             feed_forward: match &described.feed_forward {
-                FeedForward::Dense(dense) => SimpleFeedForward::Dense(self.dense(dense, w, b)?),
+                FeedForward::Dense(dense) => {
+                    SimpleFeedForward::Dense(Box::new(self.dense(dense, w, b)?))
+                }
                 FeedForward::Experts(experts) => SimpleFeedForward::Experts(
                     Box::new(self.mixture(experts, w, b)?),
                     self.experts_norm(&b.ffn_post_norm)?,

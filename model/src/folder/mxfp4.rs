@@ -255,7 +255,7 @@ mod tests {
         // In the file, byte i of block b has the codes i and b: the even codes of a block count up,
         // and the odd ones are its index.
         let block = |index: u8| {
-            let low = |i: u8| if i % 2 == 0 { i / 2 } else { index };
+            let low = |i: u8| if i.is_multiple_of(2) { i / 2 } else { index };
             let bytes = (0..16).map(|i| low(i) | low(i + 16) << 4);
             [index].into_iter().chain(bytes).collect::<Vec<u8>>()
         };
@@ -277,7 +277,7 @@ mod tests {
         let scales = "m.experts.down_proj_scales";
         let message = |tensors: &[(&str, &[usize], usize)]| {
             let found = take(&mut folder(tensors));
-            found.err().expect("an error").to_string()
+            found.expect_err("an error").to_string()
         };
         assert_eq!(
             message(&[(name, &[2, 4, 2, 16], 0)]),

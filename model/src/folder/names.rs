@@ -156,8 +156,8 @@ impl FolderNames {
         let Some((layer, _)) = layers.and_then(|name| name.split_once('.')) else {
             return false;
         };
-        let is = |gguf: &&str| self.name(&format!("blk.{layer}.{gguf}")).as_deref() == Some(tensor);
-        IN_F32.iter().any(|gguf| is(&gguf))
+        let is = |gguf: &str| self.name(&format!("blk.{layer}.{gguf}")).as_deref() == Some(tensor);
+        IN_F32.iter().any(|gguf| is(gguf))
     }
 
     /// Returns the names that the matrices of experts may have in a folder, by their name in a GGUF

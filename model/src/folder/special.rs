@@ -91,9 +91,11 @@ pub(crate) fn outside(token: &str, id: u32, vocab: u32) -> Problem {
     }
 }
 
-/// Returns the tokens that are found in a text as they stand, with the name of their file: the number,
-/// the spelling, and whether it is a control token.
-fn added(folder: &Path) -> Result<(&'static str, Vec<(u32, String, bool)>), Error> {
+/// Tokens: the number, the spelling, and whether it is a control token.
+type SpelledTokens = Vec<(u32, String, bool)>;
+
+/// Returns the tokens that are found in a text as they stand, with the name of their file.
+fn added(folder: &Path) -> Result<(&'static str, SpelledTokens), Error> {
     if let Some(bytes) = read::bytes(folder, TOKENIZER)? {
         let read: AddedTokens = serde_json::from_slice(&bytes).map_err(|error| Error::Folder {
             path: folder.join(TOKENIZER),

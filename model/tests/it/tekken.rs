@@ -117,6 +117,6 @@ fn damaged_files_are_named() {
 
     let path = folder("broken", |_| ());
     fs::write(path.join("tekken.json"), "{").unwrap();
-    let error = Tokenizer::open(&path).err().expect("an error").to_string();
+    let error = Tokenizer::open(&path).expect_err("an error").to_string();
     assert!(error.contains("tekken.json: EOF while parsing"), "{error}");
 }
