@@ -14,7 +14,7 @@ use crate::folder::contents::Folder;
 use crate::folder::folder_fault::Fault;
 use crate::folder::names::{FolderNames, NamedFolder, TextPart};
 use crate::folder::special::{
-    GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG,
+    GENERATION, TEKKEN, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG,
 };
 use crate::folder::{read, special};
 use crate::format::nf4::Nf4Matrix;
@@ -152,7 +152,7 @@ fn open_folder(path: &Path) -> Result<Model, Error> {
             1.0
         },
     });
-    folder.widen(|tensor| names.is_router(tensor));
+    folder.widen(|tensor| names.is_in_f32(tensor));
     let of_tensors = |problem| Error::Model {
         path: path.to_owned(),
         problem: Box::new(problem),
@@ -196,6 +196,7 @@ impl Files {
                     CONFIG,
                     GENERATION,
                     TOKENIZER,
+                    TEKKEN,
                     TOKENIZER_CONFIG,
                     TEMPLATE_JINJA,
                     TEMPLATE_JSON,

@@ -636,6 +636,48 @@ fn cohere2(s: Sizes) -> Vec<LayerTensor> {
         .collect()
 }
 
+/// StarCoder 2: biases everywhere, and a feed-forward without a gate.
+fn starcoder2(s: Sizes) -> Vec<LayerTensor> {
+    let bias = |folder, gguf, len| tensor(folder, gguf, &[len], Kind::Bias);
+    let feed_forward = vec![
+        tensor(
+            "mlp.c_fc.weight",
+            "ffn_up.weight",
+            &[FEED_FORWARD, HIDDEN],
+            Kind::Plain,
+        ),
+        bias("mlp.c_fc.bias", "ffn_up.bias", FEED_FORWARD),
+        tensor(
+            "mlp.c_proj.weight",
+            "ffn_down.weight",
+            &[HIDDEN, FEED_FORWARD],
+            Kind::Plain,
+        ),
+        bias("mlp.c_proj.bias", "ffn_down.bias", HIDDEN),
+    ];
+    let more_biases = vec![
+        bias("self_attn.o_proj.bias", "attn_output.bias", HIDDEN),
+        bias(NORM_BIAS, "attn_norm.bias", HIDDEN),
+        bias("post_attention_layernorm.bias", "ffn_norm.bias", HIDDEN),
+    ];
+    [
+        attention(s, Kind::Plain),
+        biases(s),
+        feed_forward,
+        norms_before(),
+        more_biases,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The bias of the first norm of a layer. A model with it has a bias of the last norm too.
+const NORM_BIAS: &str = "input_layernorm.bias";
+
+/// The families whose files have another key for the constant of the norms.
+const LAYER_NORM: [&str; 2] = ["cohere2", "starcoder2"];
+
 /// The divisors of `_compute_llama3_parameters` for the model `exaone4`.
 fn llama3_factors() -> Vec<f32> {
     let [theta, factor, low, high, original] = [500.0f64, 8.0, 1.0, 4.0, 16.0];
@@ -670,6 +712,19 @@ pub(crate) const MODELS: &[FolderModel] = &[
         head_dim: 32,
         tied: false,
         config: r#"{"model_type": "mistral", "sliding_window": null, "rope_theta": 500.0}"#,
+        tensors: llama,
+        gguf: None,
+    },
+    FolderModel {
+        name: "ministral3",
+        layers: 2,
+        head_dim: 32,
+        tied: true,
+        config: r#"{"model_type": "ministral3", "sliding_window": null, "max_position_embeddings": 128,
+            "rope_parameters": {"rope_type": "yarn", "type": "yarn", "rope_theta": 500.0, "factor": 2.0,
+                "original_max_position_embeddings": 64, "max_position_embeddings": 128,
+                "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 0.5,
+                "llama_4_scaling_beta": 0.1}}"#,
         tensors: llama,
         gguf: None,
     },
@@ -908,6 +963,26 @@ pub(crate) const MODELS: &[FolderModel] = &[
                 ("attention.sliding_window", Key::U32(5)),
                 ("attention.layer_norm_epsilon", Key::F32(1e-5)),
                 ("logit_scale", Key::F32(0.3)),
+            ],
+            factors: None,
+        }),
+    },
+    FolderModel {
+        name: "starcoder2",
+        layers: 2,
+        head_dim: 32,
+        tied: true,
+        config: r#"{"model_type": "starcoder2", "rope_theta": 500.0, "sliding_window": 5,
+            "norm_epsilon": 1e-5, "use_bias": true, "hidden_act": "gelu_pytorch_tanh",
+            "mlp_type": "default", "norm_type": "layer_norm", "residual_dropout": 0.1,
+            "embedding_dropout": 0.1, "architectures": ["Starcoder2ForCausalLM"]}"#,
+        tensors: starcoder2,
+        gguf: Some(GgufKeys {
+            family: "starcoder2",
+            keys: &[
+                ("rope.freq_base", Key::F32(500.0)),
+                ("attention.sliding_window", Key::U32(5)),
+                ("attention.layer_norm_epsilon", Key::F32(1e-5)),
             ],
             factors: None,
         }),
@@ -1161,7 +1236,7 @@ impl FolderModel {
         let Value::Object(mut all) = all else {
             unreachable!("json! of braces is an object");
         };
-        if own["model_type"] == "cohere2" {
+        if LAYER_NORM.iter().any(|family| own["model_type"] == *family) {
             all.remove("rms_norm_eps");
         }
         all.extend(own);
@@ -1210,6 +1285,10 @@ impl FolderModel {
 
         let (folder, gguf) = top("model.norm.weight", "output_norm.weight");
         add(folder, gguf, &[HIDDEN], last_norm);
+        if specs.iter().any(|spec| spec.folder == NORM_BIAS) {
+            let (folder, gguf) = top("model.norm.bias", "output_norm.bias");
+            add(folder, gguf, &[HIDDEN], Kind::Bias);
+        }
         if !self.tied {
             let (folder, gguf) = top("lm_head.weight", "output.weight");
             add(folder, gguf, &[VOCAB, HIDDEN], Kind::Plain);
@@ -1274,7 +1353,7 @@ impl FolderModel {
         let mut file = File::default()
             .pair("general.architecture", Val::Str((*family).into()))
             .pair("general.name", Val::Str(self.name.into()));
-        if *family != "cohere2" {
+        if !LAYER_NORM.contains(family) {
             let epsilon = key("attention.layer_norm_rms_epsilon");
             file = file.pair(&epsilon, Val::F32(1e-5));
         }

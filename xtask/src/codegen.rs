@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cli, figures, isa, map, paths};
+use crate::{cli, families, figures, isa, map, paths};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -55,6 +55,7 @@ fn files() -> Result<Vec<Generated>> {
         generated("docs/images/decoding.svg", whole, figures::chart()?),
         generated("BENCHMARKS.md", FIGURES, figures::benchmarks()?),
         generated("docs/reference/cli.md", whole, cli::page()?),
+        generated("docs/reference/families.md", whole, families::page()?),
         generated("docs/internals/map.md", MAP, map::page()?),
     ];
     for (file, text) in map::images()? {

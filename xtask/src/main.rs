@@ -13,6 +13,7 @@ mod cuda_tools;
 mod dependencies;
 mod diff;
 mod dist;
+mod families;
 mod figures;
 mod forms;
 mod git;

@@ -38,6 +38,7 @@ pub(super) struct CachedFile {
 
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const TOKENIZER: &str = "tokenizer.json";
+pub(super) const TEKKEN: &str = "tekken.json";
 pub(super) const WEIGHTS: &str = "model.safetensors";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
@@ -249,7 +250,7 @@ pub(super) fn repositories(cache: &Path) -> Vec<(String, RepoCache)> {
 /// After an interrupted download, files that the index lists are missing.
 pub(super) fn is_complete_folder(files: &[CachedFile]) -> bool {
     let find = |name: &str| files.iter().find(|file| file.name == name);
-    if find(CONFIG).is_none() || find(TOKENIZER).is_none() {
+    if find(CONFIG).is_none() || find(TOKENIZER).or(find(TEKKEN)).is_none() {
         return false;
     }
     if find(WEIGHTS).is_some() {

@@ -107,12 +107,21 @@ pub(crate) enum HubError {
         wanted: String,
         choices: HubChoices,
     },
-    #[error("{file:?} of {repo} is one of {parts} parts of a model, and split models are not supported{}", choose(.choices))]
-    Split {
+    #[error(
+        "{file:?} of {repo} is part {part} of {parts} of a model; choose its first part, {PREFIX}{repo}:{first}"
+    )]
+    LaterPart {
         repo: String,
         file: String,
+        part: u32,
         parts: u32,
-        choices: HubChoices,
+        first: String,
+    },
+    #[error("{repo} has no file {file:?}, which is a part of the model {first:?}")]
+    MissingPart {
+        repo: String,
+        file: String,
+        first: String,
     },
     #[error("{repo} cannot be used as a model: {problem}")]
     NoModel { repo: String, problem: String },
@@ -200,7 +209,8 @@ impl From<HubError> for Failure {
             | HubError::NoFile { .. }
             | HubError::NoQuantization { .. }
             | HubError::Several { .. }
-            | HubError::Split { .. }
+            | HubError::LaterPart { .. }
+            | HubError::MissingPart { .. }
             | HubError::NoModel { .. }
             | HubError::Name { .. }
             | HubError::Offline { .. }

@@ -30,7 +30,10 @@ use std::path::PathBuf;
 use indicatif::HumanBytes;
 use warpwright_model::Model;
 
-use self::cache::{CONFIG, INDEX, RepoCache, TOKENIZER, WEIGHTS, is_complete_folder, weight_files};
+use self::cache::{
+    CONFIG, CachedFile, INDEX, RepoCache, TEKKEN, TOKENIZER, WEIGHTS, is_complete_folder,
+    weight_files,
+};
 use self::client::Client;
 use self::download::{Download, check_space};
 pub(crate) use self::error::HubError;
@@ -48,6 +51,7 @@ use warpwright_emu::terminal::say;
 /// template.
 const SMALL_FILES: &[&str] = &[
     TOKENIZER,
+    TEKKEN,
     "tokenizer_config.json",
     "generation_config.json",
     "special_tokens_map.json",
@@ -109,13 +113,17 @@ fn cached(settings: &HubSettings, reference: &HubReference) -> Option<PathBuf> {
         })
         .collect();
     match select(reference, &candidates).ok()? {
-        Selected::File(name) => files
-            .iter()
-            .find(|file| file.name == name)
-            .map(|file| file.path.clone()),
+        Selected::File(name) => path_of(&files, name),
+        Selected::Parts(names) => path_of(&files, names[0]),
         Selected::Folder if is_complete_folder(&files) => Some(cache.snapshot(&commit)),
         Selected::Folder => None,
     }
+}
+
+/// Returns the path of a file in the cache.
+fn path_of(files: &[CachedFile], name: &str) -> Option<PathBuf> {
+    let file = files.iter().find(|file| file.name == name);
+    file.map(|file| file.path.clone())
 }
 
 /// Downloads the files of a model that the cache does not have, and returns the model's path.
@@ -152,6 +160,13 @@ fn load(settings: &HubSettings, reference: &HubReference) -> Result<PathBuf, Hub
             let file = pull.remote(name)?;
             pull.files(&format!("{PREFIX}{repo}:{name}"), &[file])?;
             cache.snapshot(&listing.commit).join(name)
+        }
+        Selected::Parts(names) => {
+            let files = names.iter().map(|name| pull.remote(name));
+            let files = files.collect::<Result<Vec<_>, _>>()?;
+            let first = names[0];
+            pull.files(&format!("{PREFIX}{repo}:{first}"), &files)?;
+            cache.snapshot(&listing.commit).join(first)
         }
         Selected::Folder => {
             pull.folder()?;
@@ -199,9 +214,9 @@ impl Pull<'_> {
             ));
         }
 
-        if !has(TOKENIZER) {
+        if !has(TOKENIZER) && !has(TEKKEN) {
             return Err(self.no_model(format!(
-                "it has no {TOKENIZER}, which a folder in safetensors needs"
+                "it has no {TOKENIZER} and no {TEKKEN}, one of which a folder in safetensors needs"
             )));
         }
 
@@ -209,9 +224,11 @@ impl Pull<'_> {
         // are downloaded.
         let config = self.small_file(CONFIG)?;
         self.check_family(&config)?;
+        // The second tokenizer is read only without the first.
+        let is_needed = |name: &&&str| has(name) && (**name != TEKKEN || !has(TOKENIZER));
         let mut names: Vec<String> = SMALL_FILES
             .iter()
-            .filter(|name| has(name))
+            .filter(is_needed)
             .map(|name| (*name).to_owned())
             .collect();
         if weights == INDEX {

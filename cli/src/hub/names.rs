@@ -40,11 +40,55 @@ pub(super) fn is_gguf_model(name: &str) -> bool {
     base.ends_with(".gguf") && !base.starts_with("mmproj") && !base.starts_with("imatrix")
 }
 
-/// Returns the number of parts that a file like `model-00001-of-00003.gguf` is split into, if there
-/// are several.
-pub(super) fn parts(name: &str) -> Option<u32> {
-    let (_, count) = split_suffix(stem(name))?;
-    if count > 1 { Some(count) } else { None }
+/// The name of a part of a model in several files, such as `model-00001-of-00003.gguf`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PartName<'a> {
+    /// The folders and the name before the number of the part.
+    model: &'a str,
+    /// The number of the part, from 1.
+    pub(super) part: u32,
+    /// The number of parts, at least 2.
+    pub(super) count: u32,
+    /// `.gguf`, in upper or lower case.
+    extension: &'a str,
+}
+
+impl<'a> PartName<'a> {
+    /// Returns `None` if the name is not that of a part.
+    pub(super) fn of(name: &'a str) -> Option<PartName<'a>> {
+        let stem = stem(name);
+        let (model, part, count) = split_suffix(stem)?;
+        let start = name.len() - base(name).len();
+        let extension = &name[start + stem.len()..];
+        let known = !extension.is_empty() && count > 1 && (1..=count).contains(&part);
+        known.then(|| PartName {
+            model: &name[..start + model.len()],
+            part,
+            count,
+            extension,
+        })
+    }
+
+    /// Returns the name of another part of the model, from 1.
+    pub(super) fn other(&self, part: u32) -> String {
+        let PartName {
+            model,
+            count,
+            extension,
+            ..
+        } = self;
+        format!("{model}-{part:05}-of-{count:05}{extension}")
+    }
+
+    /// Returns the name of the first part, by which the model is opened.
+    pub(super) fn first(&self) -> String {
+        self.other(1)
+    }
+}
+
+/// Returns the name of a file, or the name of the first part if it is a part of a model.
+pub(super) fn model(name: &str) -> String {
+    PartName::of(name).map_or_else(|| name.to_owned(), |part| part.first())
 }
 
 /// Returns the quantization that a file's name ends with, in upper case, for example `Q4_K_M` or
@@ -56,7 +100,7 @@ pub(super) fn parts(name: &str) -> Option<u32> {
 pub(super) fn quantization(name: &str) -> Option<String> {
     let (folders, _) = name.rsplit_once('/').unwrap_or(("", name));
     let stem = stem(name);
-    let stem = split_suffix(stem).map_or(stem, |(stem, _)| stem);
+    let stem = split_suffix(stem).map_or(stem, |(stem, ..)| stem);
     labels(stem).or_else(|| folders.rsplit('/').find_map(labels))
 }
 
@@ -83,15 +127,15 @@ fn stem(name: &str) -> &str {
     }
 }
 
-/// Splits `model-00001-of-00003` into `model` and 3.
-fn split_suffix(stem: &str) -> Option<(&str, u32)> {
+/// Splits `model-00001-of-00003` into `model`, 1 and 3.
+fn split_suffix(stem: &str) -> Option<(&str, u32, u32)> {
     let (rest, count) = stem.rsplit_once("-of-")?;
     let (model, part) = rest.rsplit_once('-')?;
     let digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits(part) || !digits(count) {
         return None;
     }
-    Some((model, count.parse().ok()?))
+    Some((model, part.parse().ok()?, count.parse().ok()?))
 }
 
 /// Returns the quantizations in a text, which are separated by dots and dashes. The result joins
@@ -165,7 +209,7 @@ fn is_format(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_gguf_model, is_quantization, parts, problem, quantization};
+    use super::{PartName, is_gguf_model, is_quantization, problem, quantization};
 
     #[test]
     fn names_that_leave_a_folder_are_refused() {
@@ -273,16 +317,28 @@ mod tests {
     #[test]
     fn parts_and_additions_are_recognized() {
         let cases = [
-            ("m-00001-of-00003.gguf", Some(3)),
-            ("a/m-00003-of-00003.gguf", Some(3)),
+            (
+                "m-00001-of-00003.gguf",
+                Some((1, 3, "m-00001-of-00003.gguf")),
+            ),
+            (
+                "a/m-00003-of-00003.GGUF",
+                Some((3, 3, "a/m-00001-of-00003.GGUF")),
+            ),
             ("m-00001-of-00001.gguf", None),
+            ("m-00000-of-00002.gguf", None),
+            ("m-00003-of-00002.gguf", None),
             ("m-1-of-3.gguf", None),
             ("m.gguf", None),
+            ("m-00001-of-00003", None),
             ("m-0000x-of-00003.gguf", None),
-            ("-00001-of-00002.gguf", Some(2)),
+            ("-00001-of-00002.gguf", Some((1, 2, "-00001-of-00002.gguf"))),
         ];
-        for (name, count) in cases {
-            assert_eq!(parts(name), count, "{name}");
+        for (name, wanted) in cases {
+            let found = PartName::of(name);
+            let found = found.map(|part| (part.part, part.count, part.first()));
+            let wanted = wanted.map(|(part, count, first)| (part, count, first.to_owned()));
+            assert_eq!(found, wanted, "{name}");
         }
         for (name, is) in [
             ("m.gguf", true),

@@ -112,14 +112,14 @@ impl RemovalPlan {
                 (RemovalScope::Repository, pointers.iter().collect())
             }
             Some(selection) => {
-                let Some(name) = chosen(reference, selection, &pointers)? else {
+                let Some(model) = chosen(reference, selection, &pointers)? else {
                     return Ok(None);
                 };
                 (
                     RemovalScope::File,
                     pointers
                         .iter()
-                        .filter(|pointer| pointer.name == name)
+                        .filter(|pointer| names::model(&pointer.name) == model)
                         .collect(),
                 )
             }
@@ -268,29 +268,31 @@ fn etag(content: &Path) -> Option<String> {
     Some(etag.to_owned())
 }
 
-/// Returns the name of the cached file that a selection matches.
-fn chosen<'a>(
+/// Returns the name of the cached file that a selection matches. For a model in several files, it is
+/// the name of the first one, whichever part the selection names.
+fn chosen(
     reference: &HubReference,
     selection: &str,
-    pointers: &'a [Pointer],
-) -> Result<Option<&'a str>, HubError> {
+    pointers: &[Pointer],
+) -> Result<Option<String>, HubError> {
     if let Some(pointer) = pointers.iter().find(|pointer| pointer.name == selection) {
-        return Ok(Some(&pointer.name));
+        return Ok(Some(names::model(&pointer.name)));
     }
 
     let label = |name: &str| names::quantization(name).filter(|_| names::is_gguf_model(name));
     let matches =
         |name: &str| label(name).is_some_and(|label| names::is_quantization(&label, selection));
-    let found: BTreeSet<&str> = pointers
+    let found: BTreeSet<String> = pointers
         .iter()
         .map(|pointer| pointer.name.as_str())
         .filter(|name| matches(name))
+        .map(names::model)
         .collect();
 
     // The user must choose, because a removal cannot be undone.
     if found.len() > 1 {
         let repo = &reference.repo;
-        let choice = |name: &&str| HubChoice {
+        let choice = |name: &String| HubChoice {
             name: format!("{PREFIX}{repo}:{name}"),
             size: None,
         };

@@ -2,7 +2,7 @@
 
 use super::error::{HubChoice, HubChoices, HubError};
 use super::names;
-use super::names::PREFIX;
+use super::names::{PREFIX, PartName};
 use super::reference::HubReference;
 
 /// The default quantization.
@@ -20,6 +20,8 @@ pub(super) struct Candidate<'a> {
 pub(super) enum Selected<'a> {
     /// A GGUF file with this name.
     File(&'a str),
+    /// The files of a model in several GGUF files, in order.
+    Parts(Vec<&'a str>),
     /// The repository as a folder, because it has no GGUF file.
     Folder,
 }
@@ -27,29 +29,31 @@ pub(super) enum Selected<'a> {
 /// Chooses a model from the files of a repository.
 ///
 /// # Errors
-/// Returns an error with the choices if the reference matches no model or several, or if the model
-/// is split into parts.
+/// Returns an error with the choices if the reference matches no model or several, or if a part of
+/// the model is missing.
 pub(super) fn select<'a>(
     reference: &HubReference,
     files: &[Candidate<'a>],
 ) -> Result<Selected<'a>, HubError> {
     let repo = &reference.repo;
+    let later = |name: &str| PartName::of(name).is_some_and(|part| part.part > 1);
+    // The first part of a model stands for all of them.
     let models: Vec<&Candidate> = files
         .iter()
-        .filter(|file| names::is_gguf_model(file.name))
+        .filter(|file| names::is_gguf_model(file.name) && !later(file.name))
         .collect();
-    let whole = || {
-        models
-            .iter()
-            .copied()
-            .filter(|file| names::parts(file.name).is_none())
-    };
-    let choices = || choices(repo, whole());
+    let choices = || choices(repo, files, models.iter().copied());
     if let Some(selection) = &reference.selection {
         if let Some(file) = files.iter().find(|file| file.name == selection) {
-            return match split(repo, file.name, choices()) {
-                Some(error) => Err(error),
-                None => Ok(Selected::File(file.name)),
+            return match PartName::of(file.name) {
+                Some(part) if part.part > 1 => Err(HubError::LaterPart {
+                    repo: repo.clone(),
+                    file: file.name.to_owned(),
+                    part: part.part,
+                    parts: part.count,
+                    first: part.first(),
+                }),
+                Some(_) | None => selected(repo, files, file.name),
             };
         }
         if selection.contains('/') || selection.to_ascii_lowercase().ends_with(".gguf") {
@@ -79,13 +83,11 @@ pub(super) fn select<'a>(
         .iter()
         .filter(|(_, label)| !any_exact || exact(label))
         .map(|(file, _)| *file);
-    let (split_up, whole): (Vec<&Candidate>, Vec<&Candidate>) =
-        matching.partition(|file| names::parts(file.name).is_some());
-    match (whole.as_slice(), split_up.first()) {
-        ([file], _) => Ok(Selected::File(file.name)),
-        ([], Some(file)) => Err(split(repo, file.name, choices())
-            .unwrap_or_else(|| unreachable!("a file among the split ones has parts"))),
-        ([], None) => {
+    let (in_parts, whole): (Vec<&Candidate>, Vec<&Candidate>) =
+        matching.partition(|file| PartName::of(file.name).is_some());
+    match (whole.as_slice(), in_parts.as_slice()) {
+        ([file], _) | ([], [file]) => selected(repo, files, file.name),
+        ([], []) => {
             let repo = repo.clone();
             let wanted = wanted.to_owned();
             Err(HubError::NoQuantization {
@@ -94,8 +96,9 @@ pub(super) fn select<'a>(
                 choices: choices(),
             })
         }
-        ([_, _, ..], _) => {
-            let choices = self::choices(repo, whole.iter().copied());
+        ([_, _, ..], _) | ([], [_, _, ..]) => {
+            let several = whole.iter().chain(&in_parts).copied();
+            let choices = self::choices(repo, files, several);
             Err(HubError::Several {
                 repo: repo.clone(),
                 wanted: wanted.to_owned(),
@@ -105,29 +108,57 @@ pub(super) fn select<'a>(
     }
 }
 
-/// Returns the error about a model that is split into parts, if the file is a part.
-fn split(repo: &str, file: &str, choices: HubChoices) -> Option<HubError> {
-    let parts = names::parts(file)?;
-    Some(HubError::Split {
-        repo: repo.to_owned(),
-        file: file.to_owned(),
-        parts,
-        choices,
-    })
+/// Returns the file with this name, or all parts of the model whose first part has this name.
+fn selected<'a>(
+    repo: &str,
+    files: &[Candidate<'a>],
+    name: &'a str,
+) -> Result<Selected<'a>, HubError> {
+    let Some(part) = PartName::of(name) else {
+        return Ok(Selected::File(name));
+    };
+
+    let find = |number: u32| {
+        let wanted = part.other(number);
+        let found = files.iter().find(|file| file.name == wanted);
+        found.map(|file| file.name).ok_or(HubError::MissingPart {
+            repo: repo.to_owned(),
+            file: wanted,
+            first: part.first(),
+        })
+    };
+    let names = (1..=part.count).map(find).collect::<Result<_, _>>()?;
+    Ok(Selected::Parts(names))
 }
 
-/// Returns the list of choices for an error message.
-fn choices<'a>(repo: &str, files: impl Iterator<Item = &'a Candidate<'a>>) -> HubChoices {
+/// Returns the list of choices for an error message: some of all files.
+fn choices<'a>(
+    repo: &str,
+    all: &[Candidate],
+    chosen: impl Iterator<Item = &'a Candidate<'a>>,
+) -> HubChoices {
     // A file with an unsafe name cannot be downloaded, so it is not a choice.
-    let files = files.filter(|file| names::problem(file.name).is_none());
+    let chosen = chosen.filter(|file| names::problem(file.name).is_none());
     HubChoices(
-        files
+        chosen
             .map(|file| HubChoice {
                 name: format!("{PREFIX}{repo}:{}", file.name),
-                size: file.size,
+                size: size(all, file),
             })
             .collect(),
     )
+}
+
+/// Returns the size of a file, or of all parts of the model whose first part it is.
+fn size(all: &[Candidate], file: &Candidate) -> Option<u64> {
+    let Some(part) = PartName::of(file.name) else {
+        return file.size;
+    };
+    let size = |number: u32| {
+        let name = part.other(number);
+        all.iter().find(|other| other.name == name)?.size
+    };
+    (1..=part.count).map(size).sum()
 }
 
 #[cfg(test)]
@@ -218,6 +249,22 @@ mod tests {
             );
         }
 
+        // The first of several files, by its name and by its quantization.
+        let parts = &[
+            "x/m-Q8_0-00002-of-00003.gguf",
+            "x/m-Q8_0-00001-of-00003.gguf",
+            "x/m-Q8_0-00003-of-00003.gguf",
+            "m-Q4_0.gguf",
+        ];
+        let in_order = vec![parts[1], parts[0], parts[2]];
+        for reference in ["hf:o/r:q8_0", "hf:o/r:x/m-Q8_0-00001-of-00003.gguf"] {
+            assert_eq!(
+                chosen(reference, parts),
+                Ok(Selected::Parts(in_order.clone())),
+                "{reference}"
+            );
+        }
+
         assert_eq!(
             chosen("hf:o/r", &["config.json", "model.safetensors"]),
             Ok(Selected::Folder)
@@ -244,19 +291,31 @@ mod tests {
                 "o/r has several Q4_K_M files; choose one of:\n  hf:o/r:a-Q4_K_M.gguf\n  hf:o/r:b-Q4_K_M.gguf",
             ),
             (
-                "hf:o/r:Q8_0",
+                "hf:o/r",
                 &[
                     "m-Q8_0-00001-of-00002.gguf",
                     "m-Q8_0-00002-of-00002.gguf",
                     "m-Q4_0.gguf",
                 ],
-                "\"m-Q8_0-00001-of-00002.gguf\" of o/r is one of 2 parts of a model, and split models are not supported; \
-                 choose one of:\n  hf:o/r:m-Q4_0.gguf",
+                "o/r has no Q4_K_M file; choose one of:\n  hf:o/r:m-Q8_0-00001-of-00002.gguf\n  hf:o/r:m-Q4_0.gguf",
+            ),
+            (
+                "hf:o/r:Q8_0",
+                &["m-Q8_0-00001-of-00003.gguf", "m-Q8_0-00003-of-00003.gguf"],
+                "o/r has no file \"m-Q8_0-00002-of-00003.gguf\", which is a part of the model \
+                 \"m-Q8_0-00001-of-00003.gguf\"",
             ),
             (
                 "hf:o/r:m-Q8_0-00002-of-00002.gguf",
                 &["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"],
-                "\"m-Q8_0-00002-of-00002.gguf\" of o/r is one of 2 parts of a model, and split models are not supported",
+                "\"m-Q8_0-00002-of-00002.gguf\" of o/r is part 2 of 2 of a model; choose its first part, \
+                 hf:o/r:m-Q8_0-00001-of-00002.gguf",
+            ),
+            (
+                "hf:o/r:Q8_0",
+                &["a-Q8_0-00001-of-00002.gguf", "b-Q8_0-00001-of-00002.gguf"],
+                "o/r has several Q8_0 files; choose one of:\n  hf:o/r:a-Q8_0-00001-of-00002.gguf\n  \
+                 hf:o/r:b-Q8_0-00001-of-00002.gguf",
             ),
             (
                 "hf:o/r:x.gguf",

@@ -15,9 +15,10 @@ use super::{names, settings};
 pub(crate) struct StoredModel {
     /// `ORG/REPO`.
     pub(crate) repo: String,
-    /// The name of the GGUF file in the repository, or `None` for a folder in safetensors.
+    /// The name of the GGUF file in the repository, or `None` for a folder in safetensors. A model in
+    /// several files has the name of the first one.
     pub(crate) file: Option<String>,
-    /// The size of the file, or of all files of a folder, in bytes.
+    /// The size of the file, or of all files of the model, in bytes.
     pub(crate) size: u64,
     /// The quantization, if the name of the file contains one.
     pub(crate) quant: Option<String>,
@@ -87,12 +88,18 @@ fn list(
     let (gguf, others): (Vec<&CachedFile>, Vec<&CachedFile>) = files
         .iter()
         .partition(|file| file.name.to_ascii_lowercase().ends_with(".gguf"));
-    for file in gguf {
-        if is_new(file) {
+    for file in &gguf {
+        // Parts of a model are listed with the first one, if that is there.
+        let first = names::model(&file.name);
+        let is_first = first == file.name || !gguf.iter().any(|other| other.name == first);
+        if is_first && is_new(file) {
+            let parts = gguf
+                .iter()
+                .filter(|part| part.name == file.name || names::model(&part.name) == file.name);
             models.push(StoredModel {
                 repo: repo.to_owned(),
                 file: Some(file.name.clone()),
-                size: file.size,
+                size: parts.map(|part| part.size).sum(),
                 quant: names::quantization(&file.name),
                 commit: commit.to_owned(),
                 path: file.path.clone(),

@@ -4,7 +4,7 @@
 
 use warpwright_model::Layer;
 use warpwright_model::layer::{
-    Attention, Dense, Experts, FeedForward, GateActivation, HeadNorms, Mixer, NormKind,
+    Attention, Dense, DenseForm, Experts, FeedForward, GateActivation, HeadNorms, Mixer, NormKind,
     NormPositions,
 };
 
@@ -89,11 +89,14 @@ impl PipelineLayer {
             Mixer::Attention(attention) => *attention,
         };
         let feed_forward = match &layer.feed_forward {
-            FeedForward::Dense(dense) => match dense.activation {
-                GateActivation::Silu | GateActivation::GeluTanh => {
+            FeedForward::Dense(dense) => match (dense.form, dense.activation) {
+                (DenseForm::PlainBiased, _) => return Err(Unsupported::PlainFeedForward),
+                (DenseForm::Gated, GateActivation::Silu | GateActivation::GeluTanh) => {
                     PipelineFeedForward::Dense(*dense)
                 }
-                GateActivation::ClampedSwiglu => return Err(Unsupported::ClampedSwiglu),
+                (DenseForm::Gated, GateActivation::ClampedSwiglu) => {
+                    return Err(Unsupported::ClampedSwiglu);
+                }
             },
             FeedForward::Experts(experts) if experts.shared.is_some() => {
                 return Err(Unsupported::SharedExpert);
@@ -102,7 +105,7 @@ impl PipelineLayer {
         };
         match layer.norm {
             NormKind::Rms => {}
-            NormKind::Layer => return Err(Unsupported::LayerNorm),
+            NormKind::Layer | NormKind::LayerBiased => return Err(Unsupported::LayerNorm),
         }
         let norms = match layer.norms {
             NormPositions::Before => PipelineNorms::Before,

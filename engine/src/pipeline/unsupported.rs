@@ -49,6 +49,8 @@ pub enum Unsupported {
          for several tokens at once"
     )]
     OutputBias,
+    #[error("a feed-forward without a gate is not supported")]
+    PlainFeedForward,
     #[error("the clamped SwiGLU is supported only in mixtures of experts")]
     ClampedSwiglu,
     #[error("mixtures of experts are not supported for several tokens at once")]

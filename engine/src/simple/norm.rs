@@ -16,7 +16,7 @@ use crate::signed;
 pub(crate) enum NormKernel {
     /// RMSNorm.
     Rms(Kernel<RmsNorm>),
-    /// LayerNorm without a bias.
+    /// LayerNorm. A bias is added by another kernel.
     Layer(Kernel<LayerNorm>),
 }
 
@@ -52,7 +52,9 @@ impl NormKernel {
         let threads = threads(c);
         Ok(match c.norm {
             NormKind::Rms => NormKernel::Rms(signed::load(context, RmsNorm { threads })?),
-            NormKind::Layer => NormKernel::Layer(signed::load(context, LayerNorm { threads })?),
+            NormKind::Layer | NormKind::LayerBiased => {
+                NormKernel::Layer(signed::load(context, LayerNorm { threads })?)
+            }
         })
     }
 

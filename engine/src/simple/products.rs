@@ -9,7 +9,7 @@ use warpwright_driver::memory::{Buffer, View};
 use warpwright_driver::{Context, Error};
 use warpwright_kernels::{AddBias, AddNormed, Format, Gemv, GemvAdd, GemvBias, Team};
 use warpwright_model::adapter::names;
-use warpwright_model::layer::{Experts, FeedForward, SharedExpert};
+use warpwright_model::layer::{Dense, DenseForm, Experts, FeedForward, SharedExpert};
 use warpwright_model::{Block, Layer, Outline, Weight, Weights};
 
 use crate::distinct::SharedKernels;
@@ -29,6 +29,8 @@ pub(crate) struct SimpleWeights {
     /// The layers, in order.
     pub(crate) layers: Vec<SimpleLayer>,
     pub(crate) norm: View<f32>,
+    /// The bias of the last norm, in models whose norms have biases.
+    pub(crate) norm_bias: Option<AddedBias>,
     pub(crate) head: GemvMatrix<Gemv>,
     /// The intermediate result `A x` of an adapter, `[max_rank]`, in models with an adapter.
     pub(crate) lora_u: Option<View<f32>>,
@@ -40,6 +42,8 @@ pub(crate) struct SimpleWeights {
 pub(crate) struct SimpleLayer {
     /// The weights of the norm before attention, in layers that norm its input.
     pub(crate) attn_norm: Option<View<f32>>,
+    /// The bias of this norm, in layers with one.
+    pub(crate) attn_norm_bias: Option<AddedBias>,
     /// The projections of queries, keys and values.
     pub(crate) qkv: [QkvProjection; 3],
     pub(crate) o: OutputProjection,
@@ -49,6 +53,8 @@ pub(crate) struct SimpleLayer {
     pub(crate) sinks: Option<View<f32>>,
     /// The weights of the norm before the feed-forward, in layers that norm its input separately.
     pub(crate) ffn_norm: Option<View<f32>>,
+    /// The bias of this norm, in layers with one.
+    pub(crate) ffn_norm_bias: Option<AddedBias>,
     pub(crate) feed_forward: SimpleFeedForward,
     /// The adapters of the projections, in the order of the forward pass.
     pub(crate) lora: [Option<SimpleLora>; 7],
@@ -57,16 +63,27 @@ pub(crate) struct SimpleLayer {
 /// The feed-forward of a layer.
 pub(crate) enum SimpleFeedForward {
     /// One network for all tokens.
-    Dense(SimpleDense),
-    /// A mixture of experts. A boxed value keeps the enum small.
+    Dense(Box<SimpleDense>),
+    /// A mixture of experts. The boxed values keep the enum small.
     Experts(Box<SimpleExperts>, ExpertsNorm),
 }
 
 /// The matrices of a dense feed-forward.
 pub(crate) struct SimpleDense {
-    pub(crate) gate: GemvMatrix<Gemv>,
+    pub(crate) gate: SimpleGate,
     pub(crate) up: GemvMatrix<Gemv>,
+    pub(crate) up_bias: Option<AddedBias>,
     pub(crate) down: OutputProjection,
+    pub(crate) down_bias: Option<AddedBias>,
+}
+
+/// The gate of a dense feed-forward.
+pub(crate) enum SimpleGate {
+    /// The activation of the gate is multiplied by the up projection.
+    Matrix(GemvMatrix<Gemv>),
+    /// There is no gate. The activation of the up projection is multiplied by these ones, so that
+    /// both forms have the same kernel.
+    Ones(View<f32>),
 }
 
 /// The norm of the sum of the experts before it is added to the residual stream.
@@ -117,6 +134,7 @@ impl SimpleWeights {
             normed: SharedKernels::new(context),
             bias: SharedKernels::new(context),
             experts: ExpertKernels::new(context),
+            ones: None,
         };
         let w = &outline.weights;
         let layer = |(index, (w, b)): (usize, (&Block<Weight>, &Block<View<u8>>))| {
@@ -152,6 +170,7 @@ impl SimpleWeights {
             lora_u: lora_u.map(|buffer| buffer.view()),
             experts: ExpertBuffers::new(context, &outline.config)?,
             norm: buffers.norm.cast()?,
+            norm_bias: kernels.added_bias(&buffers.norm_bias)?,
             head: kernels.plain(w.head(), buffers.head())?,
         })
     }
@@ -165,6 +184,8 @@ struct GemvKernels<'c> {
     normed: SharedKernels<'c, AddNormed>,
     bias: SharedKernels<'c, AddBias>,
     experts: ExpertKernels<'c>,
+    /// The ones of feed-forwards without a gate, once there is one.
+    ones: Option<View<f32>>,
 }
 
 impl GemvKernels<'_> {
@@ -176,6 +197,7 @@ impl GemvKernels<'_> {
     ) -> Result<SimpleLayer, Error> {
         Ok(SimpleLayer {
             attn_norm: floats(&b.attn_norm)?,
+            attn_norm_bias: self.added_bias(&b.attn_norm_bias)?,
             qkv: [
                 self.projection(&w.q, &b.q, &b.q_bias, &b.q_norm)?,
                 self.projection(&w.k, &b.k, &b.k_bias, &b.k_norm)?,
@@ -185,8 +207,11 @@ impl GemvKernels<'_> {
             o_bias: self.added_bias(&b.o_bias)?,
             sinks: floats(&b.sinks)?,
             ffn_norm: floats(&b.ffn_norm)?,
+            ffn_norm_bias: self.added_bias(&b.ffn_norm_bias)?,
             feed_forward: match &described.feed_forward {
-                FeedForward::Dense(_) => SimpleFeedForward::Dense(self.dense(w, b)?),
+                FeedForward::Dense(dense) => {
+                    SimpleFeedForward::Dense(Box::new(self.dense(dense, w, b)?))
+                }
                 FeedForward::Experts(experts) => SimpleFeedForward::Experts(
                     Box::new(self.mixture(experts, w, b)?),
                     self.experts_norm(&b.ffn_post_norm)?,
@@ -196,15 +221,39 @@ impl GemvKernels<'_> {
         })
     }
 
-    fn dense(&mut self, w: &Block<Weight>, b: &Block<View<u8>>) -> Result<SimpleDense, Error> {
-        let weights = "a dense layer has gate, up and down";
-        let [gate, up, down] = w.dense().expect(weights);
-        let [gate_rows, up_rows, down_rows] = b.dense().expect(weights);
+    fn dense(
+        &mut self,
+        dense: &Dense,
+        w: &Block<Weight>,
+        b: &Block<View<u8>>,
+    ) -> Result<SimpleDense, Error> {
+        let gate = match dense.form {
+            DenseForm::Gated => {
+                let (gate, rows) = both(&w.gate, &b.gate);
+                SimpleGate::Matrix(self.plain(gate, rows)?)
+            }
+            DenseForm::PlainBiased => SimpleGate::Ones(self.ones(dense.width)?),
+        };
+        let [(up, up_rows), (down, down_rows)] = [both(&w.up, &b.up), both(&w.down, &b.down)];
         Ok(SimpleDense {
-            gate: self.plain(gate, gate_rows)?,
+            gate,
             up: self.plain(up, up_rows)?,
+            up_bias: self.added_bias(&b.up_bias)?,
             down: self.output(down, down_rows, &b.ffn_post_norm)?,
+            down_bias: self.added_bias(&b.down_bias)?,
         })
+    }
+
+    /// Returns a vector of ones. Layers of the same width share it.
+    fn ones(&mut self, width: u32) -> Result<View<f32>, Error> {
+        match &self.ones {
+            Some(ones) if ones.len() == width as usize => Ok(ones.clone()),
+            _ => {
+                let ones = vec![1.0; width as usize];
+                let ones = Buffer::from_slice(self.plain.context(), &ones)?.labelled("ones");
+                Ok(self.ones.insert(ones.view()).clone())
+            }
+        }
     }
 
     fn mixture<'a>(

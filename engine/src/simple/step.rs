@@ -12,6 +12,9 @@
 //! projection `W` with an adapter computes
 //! `W x + B (A x)` by two more GEMVs.
 //!
+//! Some models have biases: of the norms, the projections of attention, and a feed-forward without a
+//! gate, which computes `x += Wdown gelu(Wup norm(x) + b) + b`.
+//!
 //! A mixture of experts replaces the feed-forward of a layer, see
 //! [`experts`](crate::simple::experts).
 //!
@@ -43,8 +46,8 @@ use crate::simple::kernels::{CombineKernel, SimpleKernels};
 use crate::simple::matrix::GemvMatrix;
 use crate::simple::norm::NormedRows;
 use crate::simple::products::{
-    ExpertsNorm, OutputProjection, QkvProjection, SimpleDense, SimpleFeedForward, SimpleLayer,
-    SimpleLora, SimpleWeights,
+    ExpertsNorm, OutputProjection, QkvProjection, SimpleDense, SimpleFeedForward, SimpleGate,
+    SimpleLayer, SimpleLora, SimpleWeights,
 };
 use crate::step::StepKind;
 
@@ -106,7 +109,7 @@ impl SimpleStep<'_> {
         let b = &self.buffers;
         let x = match &layer.attn_norm {
             Some(norm) => {
-                self.norm(queue, norm)?;
+                self.norm(queue, norm, layer.attn_norm_bias.as_ref())?;
                 &*b.normed
             }
             // Layers that norm only outputs read the residual stream.
@@ -131,7 +134,7 @@ impl SimpleStep<'_> {
         let b = &self.buffers;
         let x = match (described.norms, &layer.ffn_norm) {
             (NormPositions::Before | NormPositions::BeforeAndAfter, Some(norm)) => {
-                self.norm(queue, norm)?;
+                self.norm(queue, norm, layer.ffn_norm_bias.as_ref())?;
                 &*b.normed
             }
             // Attention has left its own input there, which both parts share.
@@ -169,21 +172,28 @@ impl SimpleStep<'_> {
         let width = 0..dense.width as usize;
         let [gate, up, inner] =
             [&b.gate, &b.up, &b.inner].map(|buffer| buffer.view_range(width.clone()));
-        for (matrix, lora, y) in [
-            (&matrices.gate, &lora[4], &gate),
-            (&matrices.up, &lora[5], &up),
-        ] {
-            matrix.launch(queue, x, y)?;
-            self.lora(queue, lora, x, y)?;
+        if let SimpleGate::Matrix(matrix) = &matrices.gate {
+            matrix.launch(queue, x, &gate)?;
+            self.lora(queue, &lora[4], x, &gate)?;
         }
+        matrices.up.launch(queue, x, &up)?;
+        if let Some(bias) = &matrices.up_bias {
+            bias.launch(queue, &up)?;
+        }
+        self.lora(queue, &lora[5], x, &up)?;
 
+        let [gate, up] = match &matrices.gate {
+            SimpleGate::Matrix(_) => [&gate, &up],
+            SimpleGate::Ones(ones) => [&up, ones],
+        };
         let vectors = GateVectors {
-            gate: &gate,
-            up: &up,
+            gate,
+            up,
             y: &inner,
         };
         self.kernels.layers[index].gate.launch(queue, vectors)?;
-        self.output(queue, &matrices.down, None, &lora[6], &inner)
+        let bias = matrices.down_bias.as_ref();
+        self.output(queue, &matrices.down, bias, &lora[6], &inner)
     }
 
     fn experts(
@@ -216,7 +226,8 @@ impl SimpleStep<'_> {
 
     fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let b = &self.buffers;
-        self.norm(queue, &self.products.norm)?;
+        let bias = self.products.norm_bias.as_ref();
+        self.norm(queue, &self.products.norm, bias)?;
         self.products.head.launch(queue, &b.normed, &b.logits)?;
         let (Some(kernel), Some(cap)) = (&self.kernels.soft_cap, self.config.logit_cap) else {
             return Ok(());
@@ -229,14 +240,24 @@ impl SimpleStep<'_> {
         queue.launch(kernel, args)
     }
 
-    fn norm(&self, queue: &mut impl Queue, w: &View<f32>) -> Result<(), Error> {
+    /// Queues the norm of the residual stream.
+    fn norm(
+        &self,
+        queue: &mut impl Queue,
+        w: &View<f32>,
+        bias: Option<&AddedBias>,
+    ) -> Result<(), Error> {
         let b = &self.buffers;
         let rows = NormedRows {
             x: &b.x,
             w,
             y: &b.normed,
         };
-        self.kernels.norm.launch(queue, self.config, rows)
+        self.kernels.norm.launch(queue, self.config, rows)?;
+        match bias {
+            Some(bias) => bias.launch(queue, &b.normed),
+            None => Ok(()),
+        }
     }
 
     /// Queues the projection of queries, keys or values from `x`.

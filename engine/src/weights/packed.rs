@@ -27,7 +27,7 @@ pub(crate) struct Packed<T> {
     pub(crate) head: T,
     /// The transformer blocks, in order.
     pub(crate) blocks: Vec<PackedBlock<T>>,
-    /// The weights of the last norm.
+    /// The weights of the last norm, and its bias if it has one.
     pub(crate) norm: T,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn packed(outline: &Outline) -> Packed<StoredBuffer<'_>> {
         embed: w.head.is_some().then(|| StoredBuffer::rows([&w.embed])),
         head: StoredBuffer::tiles(RowOrder::PLAIN, w.head()),
         blocks: layers.map(|(layer, b)| block(layer, b)).collect(),
-        norm: StoredBuffer::rows([&w.norm]),
+        norm: StoredBuffer::rows([&w.norm].into_iter().chain(&w.norm_bias)),
     }
 }
 
@@ -51,6 +51,15 @@ const FEED_FORWARD: &str = "a layer has the matrices of a dense feed-forward or 
 pub(crate) fn gate<T>(block: &Block<T>) -> &T {
     let gate = block.gate.as_ref().or(block.gate_experts.as_ref());
     gate.expect(FEED_FORWARD)
+}
+
+/// Returns the tiles of the gate and up matrices. In a block without a gate, they are the tiles of
+/// the up matrix.
+fn gate_up(block: &Block<Weight>) -> StoredBuffer<'_> {
+    if block.gate.is_none() && block.gate_experts.is_none() {
+        return StoredBuffer::tiles(RowOrder::PLAIN, up(block));
+    }
+    StoredBuffer::tiles_of_two(RowOrder::GATE_UP, gate(block), up(block))
 }
 
 /// Returns the up matrix of a block, or the up matrices of its experts.
@@ -122,9 +131,13 @@ buffers! { b, pairs;
     ffn_norm: T = StoredBuffer::rows(&b.ffn_norm);
     /// The gate and up matrices of a dense feed-forward, or of all experts, one expert after the
     /// other.
-    gate_up: T = StoredBuffer::tiles_of_two(RowOrder::GATE_UP, gate(b), up(b));
+    gate_up: T = gate_up(b);
     /// The down matrix of a dense feed-forward, or those of all experts.
     down: T = StoredBuffer::tiles(RowOrder::PLAIN, down(b));
+    /// The biases of the norms before attention and before the feed-forward.
+    norm_biases: Option<T> = StoredBuffer::all_of([&b.attn_norm_bias, &b.ffn_norm_bias]), optional;
+    /// The biases of a dense feed-forward.
+    dense_biases: Option<T> = StoredBuffer::all_of([&b.up_bias, &b.down_bias]), optional;
     /// The rows of the router.
     router: Option<T> = StoredBuffer::all_of([&b.router]), optional;
     /// The biases of the router and of the experts.

@@ -227,9 +227,11 @@ fn each<T: Send, R: Send>(
     })
 }
 
-/// Returns an error if a vector of norm weights or biases has a value that is not finite.
+/// Returns an error if a vector of norm weights or biases, or a router, has a value that is not
+/// finite.
 ///
-/// A NaN in a norm could vanish where activations are quantized by their maximum. In every other
+/// A NaN in a norm could vanish where activations are quantized by their maximum. A NaN in a router
+/// could choose an expert, and the message about the logits would not name the router. In every other
 /// weight it reaches the logits, which are checked.
 fn check_vector(
     model: &Model,
@@ -237,7 +239,8 @@ fn check_vector(
     start: usize,
     bytes: &[u8],
 ) -> Result<(), warpwright_model::Error> {
-    if weight.format != WeightFormat::F32 || weight.dims.iter().skip(1).any(|&n| n != 1) {
+    let is_vector = weight.dims.iter().skip(1).all(|&n| n == 1);
+    if weight.format != WeightFormat::F32 || !(is_vector || is_router(model, weight)) {
         return Ok(());
     }
 
@@ -255,6 +258,21 @@ fn check_vector(
         tensor,
         index: start / 4 + index,
         value,
+    })
+}
+
+/// Returns true if a weight is the router of experts, or the biases of all experts of a layer.
+fn is_router(model: &Model, weight: &Weight) -> bool {
+    model.outline.weights.blocks.iter().any(|block| {
+        let rows = [
+            &block.router,
+            &block.gate_experts_bias,
+            &block.up_experts_bias,
+            &block.down_experts_bias,
+        ];
+        rows.into_iter()
+            .flatten()
+            .any(|row| std::ptr::eq(row, weight))
     })
 }
 

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Runs the GGUF files of gpt-oss of a test with transformers in float64 and prints their logits as JSON.
+"""Runs the GGUF files and the folders of gpt-oss of a test with transformers in float64 and prints their logits as JSON.
 
     cargo test -p warpwright-engine --test it -- gpt_oss_agrees
     python3 engine/tests/data/gpt_oss.py target/tmp/gpt_oss-gpt_oss_agrees_with_transformers > engine/tests/data/gpt_oss.json
 
-It needs torch, transformers and gguf from PyPI. The test writes the files and then fails until the results are there.
-Norms and angles are float32 in transformers, whatever the weights are.
+It needs torch, transformers, accelerate and gguf from PyPI. The test writes the files and then fails until the results
+are there. Norms and angles are float32 in transformers, whatever the weights are. transformers reads the folders itself
+and unpacks their experts to bfloat16, which holds every value of MXFP4.
 """
 import json, pathlib, sys, zlib
 
 import gguf, numpy, torch, transformers
-from transformers import GptOssConfig, GptOssForCausalLM
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, GptOssConfig, GptOssForCausalLM, Mxfp4Config
 
 IDS = [3, 90, 0, 17, 17, 55, 40, 8, 61, 2, 33, 95, 12, 77, 5, 17, 29, 64, 1, 48]
 
@@ -95,11 +97,31 @@ def logits(path):
         return model(torch.tensor([IDS]), use_cache=False).logits[0]
 
 
+def logits_of_folder(path):
+    model = AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.bfloat16, quantization_config=Mxfp4Config(dequantize=True),
+        attn_implementation="eager", experts_implementation="eager").double().eval()
+    # Vectors in float32 are rounded to bfloat16 above.
+    with safe_open(path / "model.safetensors", "pt") as file:
+        parameters = dict(model.named_parameters())
+        for name in file.keys():
+            if file.get_slice(name).get_dtype() == "F32":
+                parameters[name].data.copy_(file.get_tensor(name).double())
+    with torch.no_grad():
+        return model(torch.tensor([IDS]), use_cache=False).logits[0]
+
+
 def main(folder):
     models = {}
-    for path in sorted(pathlib.Path(folder).glob("*.gguf")):
-        rows = [[float(f"{x:.7g}") for x in row] for row in logits(path).tolist()]
-        models[path.stem] = {"crc32": zlib.crc32(path.read_bytes()), "logits": rows}
+    entry = lambda data, rows: {
+        "crc32": zlib.crc32(data.read_bytes()),
+        "logits": [[float(f"{x:.7g}") for x in row] for row in rows.tolist()],
+    }
+    for path in sorted(pathlib.Path(folder).iterdir()):
+        if path.suffix == ".gguf":
+            models[path.stem] = entry(path, logits(path))
+        elif path.is_dir():
+            models[path.name] = entry(path / "model.safetensors", logits_of_folder(path))
         print(path.name, file=sys.stderr)
     versions = {m.__name__: m.__version__ for m in (torch, transformers)}
     head = {"versions": versions, "ids": IDS}

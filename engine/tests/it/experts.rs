@@ -350,16 +350,19 @@ fn every_fact_of_a_mixture_matters() {
     }
 }
 
-/// A logit of a router that is not finite ends a text, and reads no expert out of bounds.
+/// A logit of a router that is not finite ends a text, and reads no expert out of bounds. The weights of the router are
+/// finite, because others are refused when they are loaded.
 #[test]
 fn router_logits_that_are_not_finite_are_errors() {
-    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+    for value in [f32::MAX, f32::MIN] {
         for mixture in [QWEN3, MIXTURES[2]] {
             let file = mixture
                 .file()
                 .edit("blk.1.ffn_gate_inp.weight", |tensor: &mut Entry| {
-                    let row = 4 * (HIDDEN as usize) * 3;
-                    tensor.data[row..][..4].copy_from_slice(&value.to_le_bytes());
+                    let row = 4 * HIDDEN as usize;
+                    for number in tensor.data[3 * row..][..row].chunks_exact_mut(4) {
+                        number.copy_from_slice(&value.to_le_bytes());
+                    }
                 });
             let model = Model::open(&file.save("model.gguf")).unwrap();
             let mut decoder = decoder(&model);

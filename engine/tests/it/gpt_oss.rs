@@ -1,10 +1,17 @@
-//! gpt-oss on the simple kernels and in the pipeline, against what Hugging Face transformers computed in float64.
+//! gpt-oss on the simple kernels, against what Hugging Face transformers computed in float64.
 //!
 //! The models are random and tiny. The test writes them as GGUF files into its folder under
 //! `target/tmp`, `engine/tests/data/gpt_oss.py` reads those and lets transformers run them, and
 //! `engine/tests/data/gpt_oss.json` keeps the logits with the checksum of each file.
+//!
+//! The test also writes the models as folders, with experts in MXFP4. transformers reads and unpacks
+//! those itself.
 
-use serde_json::Value;
+use std::path::PathBuf;
+
+use half::bf16;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
 use warpwright_engine::{Batch, BatchOptions, Decoder, Error, KernelPath, Launch, Options, Prefer};
 use warpwright_kernels::{Format, Random};
 use warpwright_model::layer::{FeedForward, GateActivation, Mixer};
@@ -13,6 +20,7 @@ use warpwright_model::{Model, Outline};
 
 use crate::decode::{bits, distance, emulator, generate, logits};
 use crate::families::crc32;
+use crate::measured::Measured;
 use crate::synth::{BF16, F16, MXFP4, Q8_0};
 use crate::write::{Entry, File, Val, f32s};
 
@@ -186,6 +194,208 @@ impl GptOss {
     }
 }
 
+/// The name of the folder of a model, and of its entry in the results.
+fn folder_name(model: &GptOss) -> String {
+    format!("{}-folder", model.name)
+}
+
+/// The number format of the vectors of a folder.
+fn vector_dtype(model: &GptOss) -> Dtype {
+    // The first folder has the weights of the GGUF file, whose vectors are in F32.
+    if model.name == MODELS[0].name {
+        Dtype::F32
+    } else {
+        Dtype::BF16
+    }
+}
+
+impl GptOss {
+    /// The model with the number formats that its folder has.
+    fn in_folder(&self) -> GptOss {
+        GptOss {
+            formats: [BF16, MXFP4],
+            ..*self
+        }
+    }
+
+    fn config(&self) -> Value {
+        let kinds = ["sliding_attention", "full_attention"];
+        let kinds: Vec<&str> = (0..self.layers).map(|i| kinds[i as usize % 2]).collect();
+        json!({
+            "model_type": "gpt_oss",
+            "architectures": ["GptOssForCausalLM"],
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.hidden,
+            "intermediate_size": self.width,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "num_local_experts": self.count,
+            "num_experts_per_tok": self.chosen,
+            "experts_per_token": self.chosen,
+            "initial_context_length": self.yarn.1,
+            "max_position_embeddings": CONTEXT,
+            "vocab_size": VOCAB,
+            "sliding_window": self.window,
+            "layer_types": kinds,
+            "attention_bias": true,
+            "hidden_act": "silu",
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 150_000.0,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": self.yarn.0,
+                "original_max_position_embeddings": self.yarn.1,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": false,
+            },
+            "swiglu_limit": 7.0,
+            "router_aux_loss_coef": 0.9,
+            "tie_word_embeddings": false,
+            "quantization_config": {
+                "quant_method": "mxfp4",
+                "modules_to_not_convert": [
+                    "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head",
+                ],
+            },
+        })
+    }
+
+    /// Writes the folder, and returns its path and the checksum of its weights.
+    fn write_folder(&self) -> (PathBuf, u32) {
+        let mut tensors = FolderTensors {
+            dtype: vector_dtype(self),
+            all: vec![],
+        };
+        let entries = self.in_folder().file().tensors;
+        let find = |name: &str| entries.iter().find(|entry| entry.name == name).unwrap();
+        for (name, gguf) in [
+            ("model.embed_tokens.weight", "token_embd.weight"),
+            ("model.norm.weight", "output_norm.weight"),
+            ("lm_head.weight", "output.weight"),
+        ] {
+            tensors.add(name, find(gguf));
+        }
+        for layer in 0..self.layers {
+            let of = |name: &str| find(&format!("blk.{layer}.{name}"));
+            let name = |name: &str| format!("model.layers.{layer}.{name}");
+            for (module, gguf) in [
+                ("input_layernorm.weight", "attn_norm.weight"),
+                (
+                    "post_attention_layernorm.weight",
+                    "post_attention_norm.weight",
+                ),
+                ("self_attn.sinks", "attn_sinks.weight"),
+                ("self_attn.q_proj.weight", "attn_q.weight"),
+                ("self_attn.q_proj.bias", "attn_q.bias"),
+                ("self_attn.k_proj.weight", "attn_k.weight"),
+                ("self_attn.k_proj.bias", "attn_k.bias"),
+                ("self_attn.v_proj.weight", "attn_v.weight"),
+                ("self_attn.v_proj.bias", "attn_v.bias"),
+                ("self_attn.o_proj.weight", "attn_output.weight"),
+                ("self_attn.o_proj.bias", "attn_output.bias"),
+                ("mlp.router.weight", "ffn_gate_inp.weight"),
+                ("mlp.router.bias", "ffn_gate_inp.bias"),
+                ("mlp.experts.down_proj_bias", "ffn_down_exps.bias"),
+            ] {
+                tensors.add(&name(module), of(gguf));
+            }
+            let gates = [of("ffn_gate_exps.bias"), of("ffn_up_exps.bias")];
+            tensors.add_alternating(&name("mlp.experts.gate_up_proj_bias"), gates);
+            let gates = [of("ffn_gate_exps.weight"), of("ffn_up_exps.weight")];
+            tensors.add_mxfp4(&name("mlp.experts.gate_up_proj"), &gates);
+            let down = [of("ffn_down_exps.weight")];
+            tensors.add_mxfp4(&name("mlp.experts.down_proj"), &down);
+        }
+
+        let path = crate::scratch(&folder_name(self));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("config.json"), self.config().to_string()).unwrap();
+        let views = tensors.all.iter().map(|(name, dtype, shape, bytes)| {
+            let view = TensorView::new(*dtype, shape.clone(), bytes).unwrap();
+            (name.as_str(), view)
+        });
+        let bytes = safetensors::serialize(views, None).unwrap();
+        std::fs::write(path.join("model.safetensors"), &bytes).unwrap();
+        (path, crc32(&bytes))
+    }
+}
+
+/// The tensors of a folder: their names, types, shapes and bytes.
+struct FolderTensors {
+    /// The type of vectors, routers and biases.
+    dtype: Dtype,
+    all: Vec<(String, Dtype, Vec<usize>, Vec<u8>)>,
+}
+
+impl FolderTensors {
+    /// Adds a tensor in BF16 as it is, and one in F32 in the type of vectors.
+    fn add(&mut self, name: &str, entry: &Entry) {
+        let shape = entry.dims.iter().rev().map(|n| *n as usize).collect();
+        let (dtype, bytes) = match entry.kind {
+            F32 => (self.dtype, self.converted(&numbers(entry))),
+            BF16 => (Dtype::BF16, entry.data.clone()),
+            other => panic!("{name} has type {other}"),
+        };
+        self.all.push((name.to_owned(), dtype, shape, bytes));
+    }
+
+    fn converted(&self, numbers: &[f32]) -> Vec<u8> {
+        match self.dtype {
+            Dtype::F32 => f32s(numbers.iter().copied()),
+            _ => {
+                let bytes = |x: &f32| bf16::from_f32(*x).to_le_bytes();
+                numbers.iter().flat_map(bytes).collect()
+            }
+        }
+    }
+
+    /// Adds biases of gates and of up projections, which alternate.
+    fn add_alternating(&mut self, name: &str, biases: [&Entry; 2]) {
+        let [gate, up] = biases.map(numbers);
+        let both: Vec<f32> = gate.into_iter().zip(up).flat_map(|(g, u)| [g, u]).collect();
+        let dims = &biases[0].dims;
+        let shape = vec![dims[1] as usize, 2 * dims[0] as usize];
+        self.all
+            .push((name.to_owned(), self.dtype, shape, self.converted(&both)));
+    }
+
+    /// Adds the codes and the exponents of matrices, whose rows alternate.
+    fn add_mxfp4(&mut self, name: &str, matrices: &[&Entry]) {
+        let dims = &matrices[0].dims;
+        let [n, rows, count] = [dims[0] as usize, dims[1] as usize, dims[2] as usize];
+        let row_bytes = n / 32 * 17;
+        let mut codes = vec![];
+        let mut scales = vec![];
+        for row in 0..rows * count {
+            for matrix in matrices {
+                for block in matrix.data[row * row_bytes..][..row_bytes].chunks_exact(17) {
+                    scales.push(block[0]);
+                    // In GGUF files, a byte has the codes i and i + 16. Here, it has neighbors.
+                    let low = block[1..].iter().map(|byte| byte & 15);
+                    let high = block[1..].iter().map(|byte| byte >> 4);
+                    let all: Vec<u8> = low.chain(high).collect();
+                    codes.extend(all.chunks_exact(2).map(|pair| pair[0] | pair[1] << 4));
+                }
+            }
+        }
+        let shape = vec![count, rows * matrices.len(), n / 32];
+        let mut blocks = shape.clone();
+        blocks.push(16);
+        self.all
+            .push((format!("{name}_blocks"), Dtype::U8, blocks, codes));
+        self.all
+            .push((format!("{name}_scales"), Dtype::U8, shape, scales));
+    }
+}
+
+/// The numbers of a tensor in F32.
+fn numbers(entry: &Entry) -> Vec<f32> {
+    let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap());
+    entry.data.chunks_exact(4).map(number).collect()
+}
+
 struct Tensors {
     file: File,
     random: Random,
@@ -256,30 +466,51 @@ fn error(model: &Model, prefer: Prefer, ids: &[u32], wanted: &[f64]) -> f64 {
     distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), wanted)
 }
 
+/// The models as files, and then as folders, with their names and checksums. All are written before the first is
+/// compared, so that the script finds them.
+pub(crate) fn models() -> Vec<(String, u32, Model)> {
+    let files = MODELS.iter().map(|model| {
+        let file = model.file();
+        let crc = crc32(&file.bytes());
+        (model.name.to_owned(), crc, open(&file, model.name))
+    });
+    let folders = MODELS.iter().map(|model| {
+        let (path, crc) = model.write_folder();
+        (folder_name(model), crc, Model::open(&path).unwrap())
+    });
+    files.chain(folders).collect()
+}
+
 #[test]
 fn gpt_oss_agrees_with_transformers() {
-    // All files are written before the first is compared, so that the script finds them.
-    let files = MODELS.map(|model| {
-        let file = model.file();
-        (model.name, crc32(&file.bytes()), open(&file, model.name))
-    });
+    let models = models();
     let wanted = Wanted::read();
-    for (name, crc, model) in files {
+    let measured = Measured::read();
+    for (name, crc, model) in models {
+        let name = name.as_str();
         assert_eq!(model.outline.config.architecture.name, "gpt-oss");
         assert_eq!(
             wanted.0["models"][name]["crc32"], crc,
             "{name} has changed: make engine/tests/data/gpt_oss.json again, as \
              engine/tests/data/gpt_oss.py says"
         );
-        for prefer in [Prefer::Simple, Prefer::Fast] {
-            let found = error(&model, prefer, &wanted.ids(), &wanted.logits(name));
-            println!("{name}, {prefer:?}: {found:e}");
-            assert!(
-                found < 1e-3,
-                "{name}, {prefer:?}: the relative error is {found:e}"
-            );
+        for (prefer, pass) in [(Prefer::Simple, "simple"), (Prefer::Fast, "pipeline")] {
+            let is_simple = decoder(&model, prefer).path().to_string().starts_with("simple");
+            if is_simple == (prefer == Prefer::Simple) {
+                let found = error(&model, prefer, &wanted.ids(), &wanted.logits(name));
+                measured.error(name, pass, found);
+                assert!(found < 1e-3, "{name}, {pass}: the relative error is {found:e}");
+            }
         }
     }
+    measured.finish();
+
+    // The first folder has the same weights as the first GGUF file, so transformers gets the same
+    // logits from the two layouts.
+    let [file, folder] =
+        [MODELS[0].name.to_owned(), folder_name(&MODELS[0])].map(|name| wanted.logits(&name));
+    let found = distance(&folder, &file);
+    assert!(found < 1e-6, "the folder and the file differ by {found:e}");
 }
 
 /// A change to what was read of a file, or to the file.
@@ -394,13 +625,22 @@ fn gpt_oss_runs_in_the_pipeline() {
             }
         }
     }
-    let model = open(&MODELS[0].file(), "model");
+
+    let (path, _) = MODELS[0].write_folder();
+    let (name, model) = (folder_name(&MODELS[0]), Model::open(&path).unwrap());
+    let measured = Measured::read();
+    let path = decoder(&model, Prefer::Fast).path().to_string();
+    measured.fact(&name, "path", path.into());
     let batch = Batch::new(&emulator(), &model, BatchOptions::new(2, CONTEXT), |_| ());
-    let message = batch.err().expect("a refusal").to_string();
+    let Some(Error::NoBatch { why }) = batch.err() else {
+        panic!("batches are refused");
+    };
     assert!(
-        message.contains("attention sinks are not supported for several tokens"),
-        "{message}"
+        why.contains("attention sinks are not supported for several tokens"),
+        "{why}"
     );
+    measured.fact(&name, "no batches", why.into());
+    measured.finish();
 }
 
 #[test]
@@ -427,11 +667,13 @@ fn gpt_oss_decodes_alike_however_it_is_launched() {
     }
 }
 
-/// A bias of an expert that is not a number is not lost in the bounds of the activation or in the
-/// encoding of activations.
+/// A value of the gates that is not a number is not lost in their bounds.
 #[test]
-fn biases_of_experts_that_are_not_finite_are_errors() {
+fn gates_that_are_not_finite_are_errors() {
     for tensor in [
+        "ffn_gate_exps.weight",
+        "ffn_up_exps.weight",
+        "ffn_gate_inp.weight",
         "ffn_gate_exps.bias",
         "ffn_up_exps.bias",
         "ffn_down_exps.bias",
@@ -440,31 +682,17 @@ fn biases_of_experts_that_are_not_finite_are_errors() {
             let len = entry.data.len() / 4;
             entry.data = f32s(std::iter::repeat_n(f32::NAN, len));
         };
-        let file = MODELS[0].file().edit(&format!("blk.1.{tensor}"), nan);
-        let mut decoder = decoder(&open(&file, "not-finite"), Prefer::Fast);
-        let mut tokens = decoder.generate(&[3, 90, 0], 2).unwrap();
-        let error = tokens.find_map(Result::err).expect("an error");
-        assert!(
-            matches!(error, Error::Logit { value, .. } if !value.is_finite()),
-            "{tensor}: {error}"
-        );
-    }
-}
-
-/// A value of the gates that is not a number is not lost in their bounds.
-#[test]
-fn gates_that_are_not_finite_are_errors() {
-    for tensor in [
-        "ffn_gate_exps.weight",
-        "ffn_up_exps.weight",
-        "ffn_gate_inp.weight",
-    ] {
-        let nan = |entry: &mut Entry| {
-            let len = entry.data.len() / 4;
-            entry.data = f32s(std::iter::repeat_n(f32::NAN, len));
-        };
         let file = MODELS[1].file().edit(&format!("blk.1.{tensor}"), nan);
         let model = open(&file, "model");
+        if tensor.contains("inp") || tensor.contains("bias") {
+            // Routers and biases are checked when they are loaded.
+            let options = Options::new(CONTEXT, Launch::Graph);
+            let error = Decoder::new(&emulator(), &model, options, |_| ()).err();
+            let message = error.expect("an error").to_string();
+            let wanted = format!("weight 0 of tensor \"blk.1.{tensor}\" is NaN");
+            assert!(message.contains(&wanted), "{message}");
+            continue;
+        }
         let mut decoder = decoder(&model, Prefer::Fast);
         let mut tokens = decoder.generate(&[3, 90, 0], 2).unwrap();
         let error = tokens.find_map(Result::err).expect("an error");

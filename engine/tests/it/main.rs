@@ -19,6 +19,7 @@ mod gpt_oss;
 mod grammar;
 mod info;
 mod lora_gguf;
+mod measured;
 mod merge;
 mod not_finite;
 mod operations;

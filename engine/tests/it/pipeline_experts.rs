@@ -285,13 +285,16 @@ fn short_prompts_of_mixtures_are_prefilled_token_by_token() {
     assert_eq!(decoder.launches(StepKind::PrefillBatch), 0);
 }
 
-/// A router logit that is not finite ends the text, even if its expert would not be chosen.
+/// A router logit that is not finite ends the text, even if its expert would not be chosen. The weights of the router
+/// are finite, because others are refused when they are loaded.
 #[test]
 fn router_logits_that_are_not_finite_are_errors() {
-    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {
+    for value in [f32::MAX, f32::MIN] {
         let file = QWEN3.file().edit("blk.1.ffn_gate_inp.weight", |router| {
-            let at = 4 * (HIDDEN as usize * 7 + 5);
-            router.data[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            let row = 4 * HIDDEN as usize;
+            for number in router.data[7 * row..8 * row].chunks_exact_mut(4) {
+                number.copy_from_slice(&value.to_le_bytes());
+            }
         });
         let model = open("not-finite", &file);
         let mut decoder = decoder(&model, Options::new(16, Launch::Graph));

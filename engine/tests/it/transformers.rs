@@ -1,7 +1,7 @@
 //! Every family against what Hugging Face transformers computed in float64: see `families.rs`.
 
 use serde_json::Value;
-use warpwright_engine::{Decoder, Launch, Options, Prefer};
+use warpwright_engine::{Batch, BatchOptions, Decoder, Error, KernelPath, Launch, Options, Prefer};
 use warpwright_model::config::Architecture;
 use warpwright_model::layer::{Attention, Dense, FeedForward, Mixer};
 use warpwright_model::rope::{RopeFactors, Scaling};
@@ -9,6 +9,7 @@ use warpwright_model::{EmbeddingScaling, GateActivation, Model, Outline};
 
 use crate::decode::{distance, emulator, logits};
 use crate::families::{self, MODELS, crc32};
+use crate::measured::Measured;
 use crate::oracle::{self, Keep};
 
 const REMEDY: &str = "make tests/data/families.json again, as tests/data/families.py says";
@@ -49,6 +50,11 @@ pub(crate) fn supported(
     })
 }
 
+/// The name of a model in the recorded results, which also have folders with such names.
+pub(crate) fn recorded_name(model: &families::Model) -> String {
+    format!("{}-file", model.name)
+}
+
 pub(crate) fn ids() -> Vec<u32> {
     let text =
         std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
@@ -73,6 +79,7 @@ fn the_oracle_agrees() {
 
 #[test]
 fn both_passes_agree() {
+    let measured = Measured::read();
     for (case, model, wanted) in supported("passes") {
         for prefer in [Prefer::Fast, Prefer::Simple] {
             let options = Options {
@@ -82,7 +89,16 @@ fn both_passes_agree() {
             };
             let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
             let rows = logits(&mut decoder, &ids()).concat();
+            let pass = match decoder.path() {
+                KernelPath::Simple { .. } => "simple",
+                KernelPath::Overlapped | KernelPath::Sequential { .. } => "pipeline",
+            };
             if prefer == Prefer::Fast {
+                measured.fact(
+                    &recorded_name(case),
+                    "path",
+                    decoder.path().to_string().into(),
+                );
                 let single = Options {
                     prefill_batch: 1,
                     ..options
@@ -100,6 +116,7 @@ fn both_passes_agree() {
                 &rows.into_iter().map(f64::from).collect::<Vec<_>>(),
                 &wanted,
             );
+            measured.error(&recorded_name(case), pass, found);
             assert!(
                 found < 1e-3,
                 "{}, {}: the relative error is {found:e}",
@@ -108,11 +125,13 @@ fn both_passes_agree() {
             );
         }
     }
+    measured.finish();
 }
 
 /// All but the families of which only a part of each head is rotated, which the simple kernels decode.
 #[test]
 fn chunks_agree() {
+    let measured = Measured::read();
     for (case, model, wanted) in supported("chunks") {
         let options = Options::new(case.room, Launch::Graph);
         let without = Options {
@@ -143,8 +162,17 @@ fn chunks_agree() {
             "{}: the relative error is {found:e}",
             case.name
         );
-        println!("{}: {found:e}", case.name);
+        measured.error(&recorded_name(case), "chunks", found);
+        let options = BatchOptions::new(1, case.room);
+        match Batch::new(&emulator(), &model, options, |_| ()) {
+            Ok(_) => {}
+            Err(Error::NoBatch { why }) => {
+                measured.fact(&recorded_name(case), "no batches", why.into())
+            }
+            Err(error) => panic!("{}: {error}", case.name),
+        }
     }
+    measured.finish();
 }
 
 /// A change to what was read of a file.

@@ -7,7 +7,7 @@
 use crate::config::rope::YarnBounds;
 use crate::layer::attention::HeadNorms;
 use crate::layer::description::{NormKind, NormPositions};
-use crate::layer::feed_forward::{ExpertWeighting, GateActivation};
+use crate::layer::feed_forward::{DenseForm, ExpertWeighting, GateActivation};
 use crate::layer::rope_pairing::RopePairing;
 
 /// The factor that embeddings are multiplied by.
@@ -38,10 +38,13 @@ pub struct Architecture {
     pub norm: NormKind,
     /// The activation function of the feed-forward.
     pub activation: GateActivation,
+    /// The form of dense feed-forwards.
+    pub dense: DenseForm,
     /// The mixtures of experts in the files of the family.
     pub experts: FamilyExperts,
-    /// Whether each head has an attention sink, and the projection of attention's output, the router
-    /// and the experts have biases.
+    /// Whether the projection of attention's output has a bias.
+    pub output_bias: bool,
+    /// Whether each head has an attention sink, and the router and the experts have biases.
     pub sinks_and_biases: bool,
     /// The bounds between the pairs that YaRN scales and those that it does not.
     pub yarn_bounds: YarnBounds,
@@ -66,7 +69,8 @@ pub struct Architecture {
     /// of the tensor, and its name in the files of the family.
     pub gguf_modules: &'static [(&'static str, &'static str)],
     /// The modules whose names in folders differ from the usual ones. Each entry has the name of
-    /// the module in GGUF files, and its name behind `model.layers.N.` in folders.
+    /// the module in GGUF files, and its name behind `model.layers.N.` in folders. An entry with the
+    /// full name of a tensor, such as `attn_sinks.weight`, has its full name in folders.
     pub folder_modules: &'static [(&'static str, &'static str)],
 }
 
@@ -208,7 +212,9 @@ impl Architecture {
         norms: NormPositions::Before,
         norm: NormKind::Rms,
         activation: GateActivation::Silu,
+        dense: DenseForm::Gated,
         experts: FamilyExperts::IfCounted(MIXTRAL_EXPERTS),
+        output_bias: false,
         sinks_and_biases: false,
         yarn_bounds: YarnBounds::Whole,
         embedding_scale: EmbeddingScaling::One,
@@ -518,8 +524,9 @@ impl Architecture {
 
     /// gpt-oss. Layers alternate between a window and all positions, each head has an attention sink,
     /// and all projections have biases (`models/openai-moe.cpp` of llama.cpp, `modeling_gpt_oss.py` in
-    /// transformers). The bounds of YaRN are not rounded, as in the reference implementation and in
-    /// transformers. llama.cpp rounds them, so its frequencies differ slightly.
+    /// transformers). The bounds of YaRN in GGUF files are not rounded, as in the reference
+    /// implementation and in transformers. llama.cpp rounds them, so its frequencies differ slightly.
+    /// In folders, the key `truncate` decides.
     pub const GPT_OSS: &Architecture = &Architecture {
         name: "gpt-oss",
         pairing: RopePairing::HalfSplit,
@@ -530,6 +537,7 @@ impl Architecture {
             width: ExpertWidth::Own,
             shared: FamilySharedExpert::None,
         }),
+        output_bias: true,
         sinks_and_biases: true,
         yarn_bounds: YarnBounds::Exact,
         windows: Windows::Local {
@@ -538,11 +546,43 @@ impl Architecture {
             absent: AbsentWindow::Rejected,
         },
         gguf_modules: &[("ffn_norm.weight", "post_attention_norm.weight")],
+        folder_modules: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("attn_sinks.weight", "self_attn.sinks"),
+            ("ffn_gate_inp", "mlp.router"),
+            (
+                "ffn_gate_exps.weight",
+                "mlp.experts.gate_up_proj_blocks (gate)",
+            ),
+            ("ffn_up_exps.weight", "mlp.experts.gate_up_proj_blocks (up)"),
+            ("ffn_down_exps.weight", "mlp.experts.down_proj_blocks"),
+            ("ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias (gate)"),
+            ("ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias (up)"),
+            ("ffn_down_exps.bias", "mlp.experts.down_proj_bias"),
+        ],
+        ..*Architecture::LLAMA
+    };
+
+    /// StarCoder 2. All projections and all norms have biases, and the feed-forward has no gate. A
+    /// window in `config.json` applies to every layer (`modeling_starcoder2.py` in transformers).
+    /// llama.cpp has no window in this family, so its logits differ beyond the window
+    /// (`models/starcoder2.cpp`).
+    pub const STARCODER2: &Architecture = &Architecture {
+        name: "starcoder2",
+        experts: FamilyExperts::None,
+        pairing: RopePairing::HalfSplit,
+        biases: FamilyBiases::Always,
+        output_bias: true,
+        norm: NormKind::LayerBiased,
+        activation: GateActivation::GeluTanh,
+        dense: DenseForm::PlainBiased,
+        windows: Windows::Every,
+        folder_modules: &[("ffn_up", "mlp.c_fc"), ("ffn_down", "mlp.c_proj")],
         ..*Architecture::LLAMA
     };
 
     /// All architectures of GGUF files.
-    pub const ALL: [&Architecture; 17] = [
+    pub const ALL: [&Architecture; 18] = [
         Architecture::LLAMA,
         Architecture::QWEN2,
         Architecture::QWEN3,
@@ -560,8 +600,16 @@ impl Architecture {
         Architecture::OLMOE,
         Architecture::GRANITE_MOE,
         Architecture::GPT_OSS,
+        Architecture::STARCODER2,
     ];
 }
+
+/// The families that are refused by name: the name in GGUF files and in folders, and the reason.
+pub(crate) const REFUSED: [(&str, &str); 1] = [(
+    "phimoe",
+    "its router weights each chosen expert by a softmax over the experts with close logits \
+     (SparseMixer), which is not supported",
+)];
 
 /// The experts of Mixtral. Its weights add up to 1 (`models/llama.cpp` of llama.cpp,
 /// `modeling_mixtral.py` in transformers).

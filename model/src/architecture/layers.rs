@@ -70,6 +70,7 @@ fn feed_forward(model: &Hyperparameters, index: u32) -> FeedForward {
         _ => FeedForward::Dense(Dense {
             width: model.feed_forward,
             activation: model.architecture.activation,
+            form: model.architecture.dense,
         }),
     }
 }
@@ -99,7 +100,7 @@ fn attention(model: &Hyperparameters, index: u32) -> Attention {
         },
         score_cap: model.caps.scores,
         sinks: family.sinks_and_biases,
-        output_bias: family.sinks_and_biases,
+        output_bias: family.output_bias,
     }
 }
 

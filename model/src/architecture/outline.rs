@@ -13,7 +13,7 @@ use crate::config::rope::{RopeFactors, Scaling};
 use crate::format::weight_format::WeightFormat;
 use crate::gguf::file::Gguf;
 use crate::gguf::keys::MetadataKeys;
-use crate::layer::description::Layer;
+use crate::layer::description::{Layer, NormKind};
 use crate::problem::Problem;
 use crate::tokenizer::stop;
 
@@ -107,6 +107,8 @@ pub struct Weights<T> {
     pub blocks: Vec<Block<T>>,
     /// The weights of the last norm, `[hidden]`, in F32.
     pub norm: T,
+    /// The bias of the last norm, `[hidden]`, in F32, in models whose norms have biases.
+    pub norm_bias: Option<T>,
     /// The LM head, `[vocab, hidden]`. A model without one uses `embed`.
     pub head: Option<T>,
     /// The divisors of the rotary frequencies, `[rope_dim / 2]`, in F32.
@@ -151,6 +153,7 @@ impl<T> Weights<T> {
                 .map(|b| b.try_map(&mut f))
                 .collect::<Result<_, _>>()?,
             norm: f(&self.norm)?,
+            norm_bias: self.norm_bias.as_ref().map(&mut f).transpose()?,
             head: self.head.as_ref().map(&mut f).transpose()?,
         })
     }
@@ -265,6 +268,9 @@ pub(crate) fn layout(source: &impl TensorSource, c: &Config) -> Result<Weights<W
             .map(|(index, layer)| block(source, c, index, layer))
             .collect::<Result<_, _>>()?,
         norm: source.vector("output_norm.weight", c.hidden)?,
+        norm_bias: (c.norm == NormKind::LayerBiased)
+            .then(|| source.vector("output_norm.bias", c.hidden))
+            .transpose()?,
         head: source
             .has(head)
             .then(|| source.matrix(head, c.vocab, c.hidden))

@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::config::forward::Config;
 use crate::layer::attention::{Attention, HeadNorms, QkvBias};
 use crate::layer::description::{FeedForward, Layer, Mixer};
+use crate::layer::feed_forward::DenseForm;
 
 /// A row of the table.
 pub(crate) struct Role {
@@ -119,9 +120,22 @@ impl Layer {
     }
 
     fn is_dense(&self) -> bool {
+        self.dense_form().is_some()
+    }
+
+    fn has_dense_gate(&self) -> bool {
+        self.dense_form() == Some(DenseForm::Gated)
+    }
+
+    fn has_dense_biases(&self) -> bool {
+        self.dense_form() == Some(DenseForm::PlainBiased)
+    }
+
+    /// Returns the form of a dense feed-forward, or `None` if the layer has experts.
+    fn dense_form(&self) -> Option<DenseForm> {
         match &self.feed_forward {
-            FeedForward::Dense(_) => true,
-            FeedForward::Experts(_) => false,
+            FeedForward::Dense(dense) => Some(dense.form),
+            FeedForward::Experts(_) => None,
         }
     }
 
@@ -211,7 +225,7 @@ macro_rules! roles {
 
 impl<T> Block<T> {
     /// Returns the seven projections that an adapter can have, in the order of the forward pass. A
-    /// layer with experts has no dense gate, up and down.
+    /// layer with experts has no dense gate, up and down, and some families have no gate.
     pub fn projections(&self) -> [Option<&T>; 7] {
         [
             Some(&self.q),
@@ -225,7 +239,7 @@ impl<T> Block<T> {
     }
 
     /// Returns the gate, up and down matrices of a dense feed-forward, or `None` if the layer has
-    /// experts.
+    /// experts or no gate.
     pub fn dense(&self) -> Option<[&T; 3]> {
         Some([self.gate.as_ref()?, self.up.as_ref()?, self.down.as_ref()?])
     }
@@ -251,6 +265,8 @@ use Shape::{Experts, Matrix, Rows, Vector};
 roles! {
     /// `[hidden]`: before attention.
     attn_norm: Option<T> = "attn_norm.weight", |c, _, _| Vector(c.hidden), if has_mixer_norm;
+    /// `[hidden]`: the bias of the norm before attention.
+    attn_norm_bias: Option<T> = "attn_norm.bias", |c, _, _| Vector(c.hidden), if has_mixer_norm_bias;
     /// `[heads * head_dim, hidden]`
     q: T = "attn_q.weight", |c, a, _| Matrix(a.q_len(), c.hidden);
     /// `[kv_heads * head_dim, hidden]`
@@ -277,12 +293,18 @@ roles! {
     attn_post_norm: Option<T> = "post_attention_norm.weight", |c, _, _| Vector(c.hidden), if has_norms_after;
     /// `[hidden]`: before the feed-forward.
     ffn_norm: Option<T> = "ffn_norm.weight", |c, _, _| Vector(c.hidden), if has_feed_forward_norm;
-    /// `[feed_forward, hidden]`, of a dense feed-forward.
-    gate: Option<T> = "ffn_gate.weight", |c, _, f| Matrix(f.width(), c.hidden), if is_dense;
+    /// `[hidden]`: the bias of the norm before the feed-forward.
+    ffn_norm_bias: Option<T> = "ffn_norm.bias", |c, _, _| Vector(c.hidden), if has_feed_forward_norm_bias;
+    /// `[feed_forward, hidden]`, of a dense feed-forward with a gate.
+    gate: Option<T> = "ffn_gate.weight", |c, _, f| Matrix(f.width(), c.hidden), if has_dense_gate;
     /// `[feed_forward, hidden]`, of a dense feed-forward.
     up: Option<T> = "ffn_up.weight", |c, _, f| Matrix(f.width(), c.hidden), if is_dense;
+    /// `[feed_forward]`, of a dense feed-forward with biases.
+    up_bias: Option<T> = "ffn_up.bias", |_, _, f| Vector(f.width()), if has_dense_biases;
     /// `[hidden, feed_forward]`, of a dense feed-forward.
     down: Option<T> = "ffn_down.weight", |c, _, f| Matrix(c.hidden, f.width()), if is_dense;
+    /// `[hidden]`, of a dense feed-forward with biases.
+    down_bias: Option<T> = "ffn_down.bias", |c, _, _| Vector(c.hidden), if has_dense_biases;
     /// `[experts, hidden]` in F32: the logit of each expert.
     router: Option<T> = "ffn_gate_inp.weight", |c, _, f| Rows(f.expert_count(), c.hidden), if has_experts;
     /// `[experts, width, hidden]`

@@ -2,7 +2,7 @@
 
 use crate::architecture::family::{
     AbsentWindow, Architecture, ExpertKind, ExpertWidth, FamilyBiases, FamilyExperts,
-    FamilySharedExpert, FileFactors, LocalRope, Windows,
+    FamilySharedExpert, FileFactors, LocalRope, REFUSED, Windows,
 };
 use crate::config::forward::Config;
 use crate::config::hyperparameters::{ExpertLayers, Factors, Hyperparameters, Local, SoftCaps};
@@ -30,6 +30,13 @@ impl Config {
         }
         .text("architecture")?;
         let name = name.ok_or(Problem::MissingKey("general.architecture".into()))?;
+        if let Some((found, why)) = REFUSED.into_iter().find(|(refused, _)| *refused == name) {
+            return Err(Problem::RefusedKey {
+                key: "general.architecture".to_owned(),
+                found: format!("{found:?}"),
+                why,
+            });
+        }
         let Some(architecture) = Architecture::ALL
             .into_iter()
             .find(|known| known.name == name)
@@ -375,7 +382,7 @@ fn head_dim(keys: &MetadataKeys<'_>, hidden: u32, heads: u32) -> Result<u32, Pro
 fn epsilon(keys: &MetadataKeys<'_>, architecture: &Architecture) -> Result<f32, Problem> {
     let name = match architecture.norm {
         NormKind::Rms => "attention.layer_norm_rms_epsilon",
-        NormKind::Layer => "attention.layer_norm_epsilon",
+        NormKind::Layer | NormKind::LayerBiased => "attention.layer_norm_epsilon",
     };
     let epsilon = keys
         .positive(name)?

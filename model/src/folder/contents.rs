@@ -2,8 +2,9 @@
 //!
 //! The files stand one after the other in one range of bytes, so that a weight is a range of it,
 //! whichever file it is in. Kernels want norms and biases in F32, which most folders have in 16
-//! bits: these follow the files, converted when they are read. So do matrices in NF4, unpacked, and
-//! the matrices of experts, which are in several places of the files.
+//! bits: these follow the files, converted when they are read. So do matrices in NF4, unpacked,
+//! matrices in MXFP4, in the blocks of GGUF files, and the matrices of experts, which are in several
+//! places of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,6 +19,8 @@ use crate::folder::experts::{ExpertTensor, StackedExperts};
 use crate::folder::folder_fault::Fault;
 use crate::folder::four_bit;
 use crate::folder::four_bit::FourBit;
+use crate::folder::mxfp4;
+use crate::folder::mxfp4::Mxfp4Rows;
 use crate::folder::read;
 use crate::folder::shard::Shard;
 use crate::folder::tensor::FolderTensor;
@@ -50,6 +53,8 @@ enum Converted {
     Matrix(FourBit),
     /// Whose matrices are in several places.
     Experts(StackedExperts),
+    /// Whose codes and scales are in two tensors.
+    Mxfp4(Mxfp4Rows),
 }
 
 impl Folder {
@@ -84,6 +89,8 @@ impl Folder {
         };
         let end = folder.collect(start).map_err(fault)?;
         let end = folder.unpack(end)?;
+        let end = folder.join_mxfp4(end).map_err(fault)?;
+        let end = folder.split_biases(end);
         folder.end = folder.stack_experts(end).map_err(fault)?;
         Ok(folder)
     }
@@ -93,13 +100,14 @@ impl Folder {
         let mut end = self.end;
         for (name, tensor) in &mut self.tensors {
             let change = change(name);
-            let format = match (tensor.shape.len(), wide(tensor.dtype)) {
+            let format = match (tensor.shape.len(), WideFormat::for_dtype(tensor.dtype)) {
                 (1, Some(format)) if change != VectorChange::NONE => format,
                 _ => continue,
             };
             let from = tensor.range.clone();
             let vector = StoredVector {
                 from,
+                step: 1,
                 format,
                 change,
             };
@@ -128,9 +136,10 @@ impl Folder {
                 let range = first..first + tensor.bytes as usize;
                 let in_f32 = match (tensor.shape.len(), tensor.dtype) {
                     (1, Dtype::F32) => Some(range.clone()),
-                    (1, dtype) => wide(dtype).map(|format| {
+                    (1, dtype) => WideFormat::for_dtype(dtype).map(|format| {
                         let vector = StoredVector {
                             from: range.clone(),
+                            step: 1,
                             format,
                             change: VectorChange::NONE,
                         };
@@ -147,6 +156,7 @@ impl Folder {
                     range,
                     in_f32,
                     nf4: None,
+                    mxfp4: false,
                 };
                 self.tensors.insert(tensor.name.clone(), own);
             }
@@ -168,6 +178,35 @@ impl Folder {
 
         self.tensors = tensors;
         Ok(end)
+    }
+
+    /// Lists MXFP4 matrices as one tensor each, from offset `end`. Returns the offset where they end.
+    fn join_mxfp4(&mut self, mut end: usize) -> Result<usize, Fault> {
+        for (name, tensor, rows) in mxfp4::take(&mut self.tensors)? {
+            let range = end..end + rows.len();
+            self.converted.insert(end, Converted::Mxfp4(rows));
+            end = range.end;
+            self.tensors.insert(name, FolderTensor { range, ..tensor });
+        }
+        Ok(end)
+    }
+
+    /// Lists the biases of gates and of up projections, which alternate in one tensor, as two tensors
+    /// in F32 from offset `end`. Returns the offset where they end.
+    fn split_biases(&mut self, mut end: usize) -> usize {
+        for (name, tensor, vector) in experts::take_biases(&mut self.tensors) {
+            let range = end..end + vector.len();
+            self.converted.insert(end, Converted::Vector(vector));
+            end = range.end;
+            let in_f32 = Some(range.clone());
+            let tensor = FolderTensor {
+                range,
+                in_f32,
+                ..tensor
+            };
+            self.tensors.insert(name, tensor);
+        }
+        end
     }
 
     /// Lists the matrices of experts as one tensor each, from offset `end`. Returns the offset where
@@ -195,11 +234,12 @@ impl Folder {
                 continue;
             }
             let range = tensor.range.clone();
-            tensor.in_f32 = match wide(tensor.dtype) {
+            tensor.in_f32 = match WideFormat::for_dtype(tensor.dtype) {
                 Some(WideFormat::F32) => Some(range),
                 Some(format) => {
                     let vector = StoredVector {
                         from: range,
+                        step: 1,
                         format,
                         change: VectorChange::NONE,
                     };
@@ -255,6 +295,11 @@ impl Folder {
             Some((first, Converted::Experts(experts))) => {
                 experts.read(start - first, bytes, |start, bytes| self.read(start, bytes))
             }
+            Some((first, Converted::Mxfp4(rows))) => {
+                rows.read(start - first, bytes, |start, bytes| {
+                    self.read_file(start, bytes)
+                })
+            }
             None => self.read_file(start, bytes),
         }
     }
@@ -279,16 +324,6 @@ impl Folder {
         self.shards
             .iter()
             .map(move |(start, shard)| (shard.name.as_str(), range(*start, shard)))
-    }
-}
-
-/// Returns the format of unquantized values.
-fn wide(dtype: Dtype) -> Option<WideFormat> {
-    match dtype {
-        Dtype::F32 => Some(WideFormat::F32),
-        Dtype::F16 => Some(WideFormat::F16),
-        Dtype::BF16 => Some(WideFormat::Bf16),
-        _ => None,
     }
 }
 

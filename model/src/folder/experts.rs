@@ -12,6 +12,8 @@ use std::ops::Range;
 use crate::Error;
 use crate::folder::folder_fault::Fault;
 use crate::folder::tensor::FolderTensor;
+use crate::format::stored_vector::{StoredVector, VectorChange};
+use crate::format::wide::WideFormat;
 
 /// The matrices of all experts, which are in several places of the files.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +44,44 @@ impl FusedHalf {
             FusedHalf::Up => format!("{tensor} (up)"),
         }
     }
+}
+
+/// The ending of tensors in which the biases of gates and of up projections alternate.
+const BIASES: &str = ".experts.gate_up_proj_bias";
+
+/// Removes the tensors in which the biases of gates and of up projections alternate, and returns each
+/// as two: the name, the tensor without its range, and the values. A tensor of another form stays, so
+/// that reading it reports its shape or type.
+pub(crate) fn take_biases(
+    tensors: &mut BTreeMap<String, FolderTensor>,
+) -> Vec<(String, FolderTensor, StoredVector)> {
+    let fits = |(name, tensor): &(&String, &FolderTensor)| {
+        let even = matches!(tensor.shape[..], [_, rows] if rows % 2 == 0);
+        name.ends_with(BIASES) && even && !tensor.range.is_empty()
+    };
+    let names = tensors.iter().filter(fits);
+    let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();
+    let mut found = vec![];
+    for name in names {
+        let Some(format) = WideFormat::for_dtype(tensors[&name].dtype) else {
+            continue;
+        };
+        let tensor = tensors.remove(&name).expect("the name of a tensor");
+        for half in [FusedHalf::Gate, FusedHalf::Up] {
+            let vector = StoredVector {
+                from: tensor.range.start + half as usize * format.bytes()..tensor.range.end,
+                step: 2,
+                format,
+                change: VectorChange::NONE,
+            };
+            let own = FolderTensor {
+                shape: vec![tensor.shape[0], tensor.shape[1] / 2],
+                ..tensor.clone()
+            };
+            found.push((half.name(&name), own, vector));
+        }
+    }
+    found
 }
 
 /// The endings of tensors that have the gate and up matrices of all experts.
@@ -196,6 +236,7 @@ mod tests {
             range: start..start + bytes,
             in_f32: None,
             nf4: None,
+            mxfp4: false,
         }
     }
 

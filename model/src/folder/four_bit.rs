@@ -246,6 +246,7 @@ impl FourBit {
             range: start..start + len,
             in_f32: None,
             nf4: Some(absmax),
+            mxfp4: false,
         }
     }
 

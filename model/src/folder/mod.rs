@@ -11,6 +11,7 @@ pub(crate) mod experts;
 pub(crate) mod folder_fault;
 pub(crate) mod four_bit;
 pub(crate) mod json;
+pub(crate) mod mxfp4;
 pub(crate) mod names;
 pub(crate) mod read;
 pub(crate) mod shard;

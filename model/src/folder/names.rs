@@ -14,9 +14,10 @@ use crate::format::weight_format::WeightFormat;
 use crate::problem::Problem;
 
 /// Names outside the layers: in GGUF files, and in folders.
-const TOP: [(&str, &str); 2] = [
+const TOP: [(&str, &str); 3] = [
     ("token_embd.weight", "embed_tokens.weight"),
     (LAST_NORM, "norm.weight"),
+    ("output_norm.bias", "norm.bias"),
 ];
 
 /// The names of the head and of the last norm in GGUF files.
@@ -53,6 +54,14 @@ const MODULES: [(&str, &str); 19] = [
 /// The names of the routers in GGUF files, behind `blk.N.`.
 const ROUTER: &str = "ffn_gate_inp";
 const SHARED_ROUTER: &str = "ffn_gate_inp_shexp";
+
+/// The matrices that are read in F32, by their names in GGUF files behind `blk.N.`: routers, and the
+/// biases of experts.
+const IN_F32: [&str; 3] = [
+    "ffn_gate_inp.weight",
+    "ffn_gate_inp_shexp.weight",
+    "ffn_down_exps.bias",
+];
 
 /// A tensor that older checkpoints have in each layer: the rotary frequencies, which follow from
 /// the configuration.
@@ -124,6 +133,10 @@ impl FolderNames {
             return Some(format!("{prefix}{name}"));
         }
         let (layer, tensor) = gguf.strip_prefix("blk.")?.split_once('.')?;
+        let mut own = self.architecture.folder_modules.iter();
+        if let Some((_, name)) = own.find(|(known, _)| *known == tensor) {
+            return Some(format!("{prefix}layers.{layer}.{name}"));
+        }
         let (module, kind) = tensor.rsplit_once('.')?;
         let module = self.module(module)?;
         Some(format!("{prefix}layers.{layer}.{module}.{kind}"))
@@ -136,16 +149,15 @@ impl FolderNames {
         Some(module)
     }
 
-    /// Returns true if a tensor is the weights of a router, which are read in F32.
-    pub(crate) fn is_router(&self, tensor: &str) -> bool {
-        let in_layer = || {
-            let layers = tensor.strip_prefix(self.part.prefix)?;
-            let (_, name) = layers.strip_prefix("layers.")?.split_once('.')?;
-            name.strip_suffix(".weight")
+    /// Returns true if a tensor is a matrix that is read in F32, such as the weights of a router.
+    pub(crate) fn is_in_f32(&self, tensor: &str) -> bool {
+        let layers = tensor.strip_prefix(self.part.prefix);
+        let layers = layers.and_then(|name| name.strip_prefix("layers."));
+        let Some((layer, _)) = layers.and_then(|name| name.split_once('.')) else {
+            return false;
         };
-        let module = in_layer();
-        let routers = [ROUTER, SHARED_ROUTER];
-        module.is_some() && routers.iter().any(|router| self.module(router) == module)
+        let is = |gguf: &str| self.name(&format!("blk.{layer}.{gguf}")).as_deref() == Some(tensor);
+        IN_F32.iter().any(|gguf| is(gguf))
     }
 
     /// Returns the names that the matrices of experts may have in a folder, by their name in a GGUF
@@ -272,6 +284,7 @@ impl TensorSource for NamedFolder<'_> {
 /// Returns a tensor as a weight of these dimensions, in the number format of the folder.
 fn matrix_weight(name: String, tensor: &FolderTensor, dims: Vec<u64>) -> Result<Weight, Problem> {
     let format = match tensor.dtype {
+        _ if tensor.mxfp4 => WeightFormat::MXFP4,
         Dtype::F32 => WeightFormat::F32,
         Dtype::F16 => WeightFormat::F16,
         Dtype::BF16 => WeightFormat::BF16,
@@ -363,10 +376,14 @@ mod tests {
                 "model.layers.7.block_sparse_moe.router.layer.weight",
             ),
         ] {
-            assert!(family.is_router(router), "{router}");
+            assert!(family.is_in_f32(router), "{router}");
         }
-        assert!(!qwen.is_router("model.layers.7.mlp.gate_proj.weight"));
-        assert!(!mixtral.is_router("model.layers.7.mlp.gate.weight"));
+        assert!(!qwen.is_in_f32("model.layers.7.mlp.gate_proj.weight"));
+        assert!(!mixtral.is_in_f32("model.layers.7.mlp.gate.weight"));
+        let gpt_oss = names(Architecture::GPT_OSS);
+        for name in ["router.weight", "experts.down_proj_bias"] {
+            assert!(gpt_oss.is_in_f32(&format!("model.layers.7.mlp.{name}")));
+        }
 
         let fused = |names: &FolderNames, gguf: &str| names.expert_names(gguf).unwrap()[1].clone();
         assert_eq!(
@@ -412,7 +429,7 @@ mod tests {
                                 width: 8,
                                 gated: shared.gated,
                             }),
-                            biases: false,
+                            biases: family.architecture.sinks_and_biases,
                         },
                         dense: vec![1],
                     }),

@@ -2,7 +2,7 @@
 //!
 //! `config.json` and `generation_config.json` name them by number, `tokenizer_config.json` by
 //! spelling, and `tokenizer.json` lists those that are found in a text as they stand
-//! (`added_tokens`).
+//! (`added_tokens`), or `tekken.json` in its place.
 
 use std::path::Path;
 
@@ -14,10 +14,13 @@ use crate::folder::folder_fault::Fault;
 use crate::folder::json::shown;
 use crate::folder::read;
 use crate::problem::Problem;
+use crate::tokenizer::json::tekken;
 use crate::tokenizer::stop;
 
 /// The files.
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
+/// The tokenizer of folders without the file above.
+pub(crate) const TEKKEN: &str = "tekken.json";
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 pub(crate) const TEMPLATE_JINJA: &str = "chat_template.jinja";
 pub(crate) const TEMPLATES: &str = "additional_chat_templates";
@@ -65,14 +68,14 @@ pub(crate) fn stop(
         stop.extend(ids(&generation, "eos_token_id", vocab).map_err(|p| problem(GENERATION, p))?);
     }
 
-    let added = added(folder)?;
-    if let Some(token) = added.iter().find(|token| token.id >= vocab) {
-        return Err(problem(TOKENIZER, outside(&token.content, token.id, vocab)));
+    let (name, added) = added(folder)?;
+    if let Some((id, content, _)) = added.iter().find(|(id, ..)| *id >= vocab) {
+        return Err(problem(name, outside(content, *id, vocab)));
     }
 
     let spelled = added
         .iter()
-        .map(|token| (token.id, token.content.as_str(), token.special));
+        .map(|(id, content, special)| (*id, content.as_str(), *special));
     stop.extend(stop::spelled(&spelled.collect::<Vec<_>>()));
     stop.sort_unstable();
     stop.dedup();
@@ -88,16 +91,30 @@ pub(crate) fn outside(token: &str, id: u32, vocab: u32) -> Problem {
     }
 }
 
-fn added(folder: &Path) -> Result<Vec<Added>, Error> {
-    let Some(bytes) = read::bytes(folder, TOKENIZER)? else {
-        return Ok(vec![]);
-    };
-    let read: Result<AddedTokens, _> = serde_json::from_slice(&bytes);
-    read.map(|read| read.added_tokens)
-        .map_err(|error| Error::Folder {
+/// Tokens: the number, the spelling, and whether it is a control token.
+type SpelledTokens = Vec<(u32, String, bool)>;
+
+/// Returns the tokens that are found in a text as they stand, with the name of their file.
+fn added(folder: &Path) -> Result<(&'static str, SpelledTokens), Error> {
+    if let Some(bytes) = read::bytes(folder, TOKENIZER)? {
+        let read: AddedTokens = serde_json::from_slice(&bytes).map_err(|error| Error::Folder {
             path: folder.join(TOKENIZER),
             fault: Box::new(Fault::Json(error.to_string())),
-        })
+        })?;
+        let added = read.added_tokens.into_iter();
+        let added = added.map(|token| (token.id, token.content, token.special));
+        return Ok((TOKENIZER, added.collect()));
+    }
+
+    let Some(bytes) = read::bytes(folder, TEKKEN)? else {
+        return Ok((TOKENIZER, vec![]));
+    };
+    let control = tekken::control(&bytes).map_err(|fault| Error::Tokenizer {
+        path: folder.join(TEKKEN),
+        fault: Box::new(fault),
+    })?;
+    let control = (0..).zip(control).map(|(id, name)| (id, name, true));
+    Ok((TEKKEN, control.collect()))
 }
 
 /// The tokens under a key: one or several numbers, or none.

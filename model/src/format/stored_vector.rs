@@ -8,8 +8,11 @@ use crate::format::wide::WideFormat;
 /// A vector in a file, and the change of its values when it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StoredVector {
-    /// The bytes in the file.
+    /// The bytes in the file, from the first value of the vector on.
     pub(crate) from: Range<usize>,
+    /// The distance of two values in the file, in values: 2 if every other value belongs to the
+    /// vector, and otherwise 1.
+    pub(crate) step: usize,
     /// The format in the file.
     pub(crate) format: WideFormat,
     pub(crate) change: VectorChange,
@@ -33,7 +36,7 @@ impl VectorChange {
 impl StoredVector {
     /// Returns the bytes of the vector in F32.
     pub(crate) fn len(&self) -> usize {
-        self.from.len() / self.format.bytes() * 4
+        (self.from.len() / self.format.bytes()).div_ceil(self.step) * 4
     }
 
     /// Fills `bytes` with bytes of the vector in F32, from offset `at`. `read` fills a buffer with
@@ -46,15 +49,54 @@ impl StoredVector {
     ) -> Result<(), Error> {
         let width = self.format.bytes();
         let numbers = at / 4..(at + bytes.len()).div_ceil(4);
-        let mut stored = vec![0; width * numbers.len()];
-        read(self.from.start + width * numbers.start, &mut stored)?;
+        // The values between two values of the vector are read too, and skipped.
+        let between = (numbers.len().saturating_sub(1)) * self.step;
+        let count = if numbers.is_empty() { 0 } else { between + 1 };
+        let mut stored = vec![0; width * count];
+        read(
+            self.from.start + width * self.step * numbers.start,
+            &mut stored,
+        )?;
         let VectorChange { plus, times } = self.change;
-        let changed = stored.chunks_exact(width).flat_map(|number| {
+        let stored = stored.chunks_exact(width).step_by(self.step);
+        let changed = stored.flat_map(|number| {
             let changed = (self.format.read(number) + plus) * times;
             (changed as f32).to_le_bytes()
         });
         let changed: Vec<u8> = changed.skip(at % 4).take(bytes.len()).collect();
         bytes.copy_from_slice(&changed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every other value of eight, in both halves and at any offset.
+    #[test]
+    fn every_other_value_is_read() {
+        let file: Vec<u8> = (0..8u8).flat_map(|i| f32::from(i).to_le_bytes()).collect();
+        for first in [0, 1] {
+            let vector = StoredVector {
+                from: 4 * first..32,
+                step: 2,
+                format: WideFormat::F32,
+                change: VectorChange::NONE,
+            };
+            assert_eq!(vector.len(), 16);
+            let wanted: Vec<u8> = (0..4u8)
+                .flat_map(|i| f32::from(2 * i + first as u8).to_le_bytes())
+                .collect();
+            for range in [0..16, 3..9, 4..8, 15..16, 5..5] {
+                let mut bytes = vec![0; range.len()];
+                let read = |start: usize, bytes: &mut [u8]| {
+                    bytes.copy_from_slice(&file[start..start + bytes.len()]);
+                    Ok(())
+                };
+                vector.read(range.start, &mut bytes, read).unwrap();
+                assert_eq!(bytes, wanted[range]);
+            }
+        }
     }
 }

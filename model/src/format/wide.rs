@@ -1,6 +1,7 @@
 //! Conversion of 16-bit and 32-bit weights to F64 and back, with a single rounding.
 
 use half::{bf16, f16};
+use safetensors::Dtype;
 
 use crate::format::weight_format::WeightFormat;
 
@@ -19,6 +20,16 @@ impl WideFormat {
             WeightFormat::F32 => Some(WideFormat::F32),
             WeightFormat::F16 => Some(WideFormat::F16),
             WeightFormat::BF16 => Some(WideFormat::Bf16),
+            _ => None,
+        }
+    }
+
+    /// Returns the format of a safetensors type, or `None` for other types.
+    pub(crate) fn for_dtype(dtype: Dtype) -> Option<WideFormat> {
+        match dtype {
+            Dtype::F32 => Some(WideFormat::F32),
+            Dtype::F16 => Some(WideFormat::F16),
+            Dtype::BF16 => Some(WideFormat::Bf16),
             _ => None,
         }
     }

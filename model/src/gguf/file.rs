@@ -157,6 +157,7 @@ impl Gguf {
     /// begins behind the file, so that the bytes of the file stay readable.
     pub(crate) fn scale(&mut self, vector: Range<usize>, factor: f64) -> Range<usize> {
         let vector = StoredVector {
+            step: 1,
             from: vector,
             format: WideFormat::F32,
             change: VectorChange {

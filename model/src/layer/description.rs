@@ -41,6 +41,8 @@ pub enum NormKind {
     /// LayerNorm (Ba et al., 2016, <https://arxiv.org/abs/1607.06450>) without a bias. It subtracts
     /// the mean first.
     Layer,
+    /// LayerNorm with a bias.
+    LayerBiased,
 }
 
 /// The part of a layer that reads earlier positions.
@@ -113,6 +115,16 @@ impl Layer {
             NormPositions::Before | NormPositions::BeforeAndAfter => true,
             NormPositions::After | NormPositions::Shared => false,
         }
+    }
+
+    /// Returns true if the norm of the mixer's input has a bias.
+    pub fn has_mixer_norm_bias(&self) -> bool {
+        self.has_mixer_norm() && self.norm == NormKind::LayerBiased
+    }
+
+    /// Returns true if the feed-forward's input is normed separately, and the norm has a bias.
+    pub fn has_feed_forward_norm_bias(&self) -> bool {
+        self.has_feed_forward_norm() && self.norm == NormKind::LayerBiased
     }
 
     /// Returns the bytes that the layer keeps for each position, in f16.

@@ -14,13 +14,24 @@ pub enum GateActivation {
     ClampedSwiglu,
 }
 
-/// A gated feed-forward that every token passes: `Wdown (activation(Wgate x) * Wup x)`.
+/// A feed-forward that every token passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Dense {
-    /// The number of rows of the gate and up matrices.
+    /// The number of rows of the up matrix, and of the gate matrix if there is one.
     pub width: u32,
-    /// The activation function of the gate.
+    /// The activation function.
     pub activation: GateActivation,
+    /// The form of the network.
+    pub form: DenseForm,
+}
+
+/// The form of a dense feed-forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenseForm {
+    /// `Wdown (activation(Wgate x) * Wup x)`.
+    Gated,
+    /// `Wdown activation(Wup x + bup) + bdown`, without a gate and with biases.
+    PlainBiased,
 }
 
 /// A mixture of experts: several gated feed-forwards, of which each token passes a few.

@@ -12,5 +12,5 @@ pub(crate) mod rope_pairing;
 
 pub use attention::{Attention, HeadNorms, QkvBias, ScoreScale};
 pub use description::{FeedForward, Layer, Mixer, NormKind, NormPositions};
-pub use feed_forward::{Dense, ExpertWeighting, Experts, GateActivation, SharedExpert};
+pub use feed_forward::{Dense, DenseForm, ExpertWeighting, Experts, GateActivation, SharedExpert};
 pub use rope_pairing::RopePairing;

@@ -90,6 +90,14 @@ fn alphabet() -> [char; 256] {
     })
 }
 
+/// Returns the spelling of a token with these bytes.
+pub(crate) fn spelling(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .map(|byte| ALPHABET[usize::from(*byte)])
+        .collect()
+}
+
 /// The bytes that a token stands for.
 pub(crate) fn piece(token: &str, kind: i64) -> Vec<u8> {
     match kind {

@@ -46,8 +46,12 @@ pub enum Fault {
     Charsmap,
     #[error("the tokenizer library refuses the vocabulary: {0}")]
     Library(String),
-    #[error("the folder has no tokenizer.json, without which a text has no tokens")]
+    #[error(
+        "the folder has no tokenizer.json and no tekken.json, without one of which a text has no tokens"
+    )]
     NoFile,
+    #[error("{0}")]
+    Tekken(String),
     #[error("the vocabulary is of the kind {0:?}; supported: BPE, Unigram")]
     Vocabulary(String),
     #[error("merges are left out at random (model.dropout), which is not supported")]

@@ -153,7 +153,7 @@ fn refuses_what_does_not_fit() {
         (
             llama().pair("general.architecture", text("gpt2")),
             "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3, gemma3, phi3, granite, smollm3, exaone4, olmo2, gemma2, glm4, \
-             cohere2, qwen2moe, qwen3moe, olmoe, granitemoe, gpt-oss",
+             cohere2, qwen2moe, qwen3moe, olmoe, granitemoe, gpt-oss, starcoder2",
         ),
         (
             llama().without("llama.block_count"),

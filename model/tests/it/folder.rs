@@ -262,7 +262,7 @@ fn families_are_opened() {
         );
         let error = model.tokenizer().unwrap_err().to_string();
         assert!(
-            error.ends_with("the folder has no tokenizer.json, without which a text has no tokens"),
+            error.ends_with("the folder has no tokenizer.json and no tekken.json, without one of which a text has no tokens"),
             "{error}"
         );
         assert!(model.chat_template().unwrap().is_none());
@@ -355,7 +355,7 @@ fn refuses_what_it_does_not_know() {
     let cases = [
         (
             llama().with("model_type", json!("gemma")),
-            "M/config.json: key \"model_type\" is \"gemma\"; supported as a folder: llama, qwen2, qwen3, mistral, gemma3_text, gemma2, phi3, granite, granitemoehybrid, qwen2_moe, qwen3_moe, mixtral, olmoe, granitemoe, granitemoeshared, smollm3, exaone4, olmo2, olmo3, glm4, cohere2",
+            "M/config.json: key \"model_type\" is \"gemma\"; supported as a folder: llama, qwen2, qwen3, mistral, ministral3, gemma3_text, gemma2, phi3, granite, granitemoehybrid, qwen2_moe, qwen3_moe, mixtral, olmoe, granitemoe, granitemoeshared, gpt_oss, starcoder2, smollm3, exaone4, olmo2, olmo3, glm4, cohere2",
         ),
         (
             llama().without("model_type"),

@@ -145,6 +145,7 @@ fn the_text_part_of_a_model_with_images_is_read() {
     let cases = [
         ("gemma3", "gemma3", "Gemma3ForConditionalGeneration"),
         ("mistral", "mistral3", "Mistral3ForConditionalGeneration"),
+        ("ministral3", "mistral3", "Mistral3ForConditionalGeneration"),
     ];
     let old: fn(&str) -> String = |name| format!("language_model.{name}");
     let new: fn(&str) -> String = |name| match name.strip_prefix("model.") {
@@ -224,6 +225,15 @@ fn defaults_of_classes_fill_in_what_files_leave_out() {
     // Every key has been read.
     assert!(error.contains("neither model.safetensors"), "{error}");
 
+    // The rotary embedding of the class, whose factor of queries is 1 up to the original context.
+    let c = open(&folder("ministral3", |config| {
+        config.remove("rope_parameters");
+        config.insert("max_position_embeddings".to_owned(), json!(32768));
+    }));
+    let c = c.outline.config;
+    assert_eq!((c.context, c.ropes[0].base), (16384, 1e6));
+    assert_eq!(c.ropes[0].magnitude, 1.0);
+
     let biased = open(&folder("glm4", |config| {
         config.remove("attention_bias");
     }));
@@ -293,6 +303,26 @@ fn models_that_differ_from_their_family_are_refused() {
             "mistral",
             Box::new(set("partial_rotary_factor", json!(0.5))),
             "key \"partial_rotary_factor\" is 0.5; expected 1: these families rotate whole heads",
+        ),
+        (
+            "mistral",
+            Box::new(set("model_type", json!("phimoe"))),
+            "key \"model_type\" is \"phimoe\": its router weights each chosen expert by a softmax over the experts \
+             with close logits (SparseMixer), which is not supported",
+        ),
+        (
+            "mistral",
+            Box::new(set(
+                "rope_parameters",
+                json!({"rope_type": "yarn", "factor": 2.0, "llama_4_scaling_beta": 0.1}),
+            )),
+            "key \"rope_parameters.llama_4_scaling_beta\" is 0.1; expected 0: queries are not scaled by their position in \
+             this family",
+        ),
+        (
+            "starcoder2",
+            Box::new(set("use_bias", json!(false))),
+            "key \"use_bias\" is false: models of this family without biases are not supported",
         ),
         (
             "granite",

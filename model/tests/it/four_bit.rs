@@ -247,7 +247,7 @@ fn other_quantizations_are_refused_by_name() {
         (
             "quant_method",
             json!("gptq"),
-            "\"gptq\"; expected \"bitsandbytes\"",
+            "\"gptq\"; expected \"bitsandbytes\" or \"mxfp4\"",
         ),
         (
             "load_in_8bit",

@@ -16,6 +16,7 @@ mod sentencepiece;
 mod split;
 mod stop;
 mod strings;
+mod tekken;
 mod templates;
 mod tokenizer;
 mod tokenizer_json;

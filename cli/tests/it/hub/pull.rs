@@ -355,3 +355,31 @@ fn sizes_and_checksums_are_requested_where_the_list_has_none() {
     hub.server.set(|state| state.redirect = None);
     hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), &files[0]);
 }
+
+#[test]
+fn all_parts_of_a_model_are_pulled_listed_and_removed() {
+    let names = [1, 2].map(|part| format!("m-Q4_K_M-0000{part}-of-00002.gguf"));
+    let parts = names.map(|name| File::lfs(&name, name.as_bytes()));
+    let hub = Hub::new(&parts);
+    let first = &parts[0];
+    for name in ["hf:org/repo", "hf:org/repo:m-Q4_K_M-00001-of-00002.gguf"] {
+        hub.assert_pulled(&hub.run(&["pull", name]), first);
+        let second = fs::read(hub.snapshot(&parts[1].name)).expect("it is there");
+        assert_eq!(second, parts[1].content, "{name}");
+        // Without the second file, the model is not complete, and the file is loaded again.
+        fs::remove_file(hub.snapshot(&parts[1].name)).expect("it is there");
+    }
+    hub.assert_pulled(&hub.run(&["pull", "hf:org/repo"]), first);
+
+    let end = hub.run(&["models", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&end.out).expect("JSON");
+    let rows = listed.as_array().expect("a list");
+    assert_eq!(rows.len(), 1, "{listed}");
+    assert_eq!(rows[0]["file"], first.name);
+    let size = first.content.len() + parts[1].content.len();
+    assert_eq!(rows[0]["size"], size);
+
+    let end = hub.run(&["models", "remove", "hf:org/repo:Q4_K_M"]);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert_eq!(files_below(&hub.folder()), [] as [std::path::PathBuf; 0]);
+}

@@ -28,6 +28,8 @@ pub(crate) struct FolderFamily {
     pub(crate) keys: &'static [ConfigKeyRow],
     /// The share of each head that is rotated.
     pub(crate) rotated: RotatedShare,
+    /// The factor of queries that depends on their position.
+    pub(crate) query_factor: QueryFactor,
     /// The weights of norms in the files.
     pub(crate) norm_weights: NormWeights,
     /// The key with the width of the feed-forward.
@@ -92,6 +94,17 @@ pub(crate) enum RotatedShare {
     Stored(f64),
 }
 
+/// The factor of queries that depends on their position.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum QueryFactor {
+    /// There is none. A file with `llama_4_scaling_beta` is rejected.
+    None,
+    /// `1 + llama_4_scaling_beta * ln(1 + floor(position / original_max_position_embeddings))`. It is
+    /// 1 in the original context, and no kernel computes it beyond. So the original context is the
+    /// context of the model.
+    BeyondOriginal,
+}
+
 /// The weights of norms in the files.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum NormWeights {
@@ -108,6 +121,7 @@ const LLAMA: FolderFamily = FolderFamily {
     defaults: "{}",
     keys: &[],
     rotated: RotatedShare::Whole,
+    query_factor: QueryFactor::None,
     norm_weights: NormWeights::Stored,
     feed_forward: "intermediate_size",
     epsilon: "rms_norm_eps",
@@ -239,6 +253,19 @@ pub(crate) const FAMILIES: &[FolderFamily] = &[
         class: "MistralForCausalLM",
         architecture: Architecture::MISTRAL_IN_HALVES,
         keys: &[("sliding_window", Used, "")],
+        ..LLAMA
+    },
+    // Its factor of queries is not in the family `llama` of GGUF files.
+    FolderFamily {
+        model_type: "ministral3",
+        class: "Ministral3ForCausalLM",
+        architecture: Architecture::MISTRAL_IN_HALVES,
+        defaults: r#"{"num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144,
+            "rope_parameters": {"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0,
+                "original_max_position_embeddings": 16384, "beta_fast": 32.0, "beta_slow": 1.0,
+                "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1}}"#,
+        keys: &[("sliding_window", Used, "")],
+        query_factor: QueryFactor::BeyondOriginal,
         ..LLAMA
     },
     FolderFamily {
@@ -432,6 +459,60 @@ pub(crate) const FAMILIES: &[FolderFamily] = &[
         ..LLAMA
     },
     FolderFamily {
+        model_type: "gpt_oss",
+        class: "GptOssForCausalLM",
+        architecture: Architecture::GPT_OSS,
+        defaults: r#"{"num_key_value_heads": 8, "head_dim": 64, "num_experts_per_tok": 4,
+            "sliding_window": 128, "rope_theta": 150000.0,
+            "rope_parameters": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0,
+                "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096}}"#,
+        keys: &[
+            ("attention_bias", Only(on), "models of this family without biases are not supported"),
+            ("swiglu_limit", Only(|value| value.as_f64() == Some(7.0)), "another bound of the gates than 7 is not supported"),
+            ("swiglu_alpha", Only(|value| value.as_f64() == Some(1.702)), "another factor in the sigmoid than 1.702 is not supported"),
+            ("num_local_experts", Used, ""),
+            ("num_experts", Used, ""),
+            ("num_experts_per_tok", Used, ""),
+            ("sliding_window", Used, ""),
+            ("layer_types", Used, ""),
+            ("output_router_logits", Harmless, ""),
+            ("router_aux_loss_coef", Harmless, ""),
+            // Names of the reference implementation, which transformers ignores.
+            ("experts_per_token", Harmless, ""),
+            ("initial_context_length", Harmless, ""),
+        ],
+        experts: Some(ExpertKeys {
+            count: ["num_local_experts", "num_experts"],
+            default_count: 128,
+            width: "intermediate_size",
+            weighting: StoredWeighting::OfChosen,
+            shared: None,
+            layers: ExpertLayerKeys::All,
+        }),
+        ..LLAMA
+    },
+    FolderFamily {
+        model_type: "starcoder2",
+        class: "Starcoder2ForCausalLM",
+        architecture: Architecture::STARCODER2,
+        defaults: r#"{"num_key_value_heads": 2, "hidden_act": "gelu_pytorch_tanh",
+            "norm_epsilon": 1e-5, "use_bias": true, "tie_word_embeddings": true}"#,
+        keys: &[
+            ("norm_epsilon", Used, ""),
+            ("sliding_window", Used, ""),
+            ("use_bias", Only(on), "models of this family without biases are not supported"),
+            ("hidden_act", Only(gelu_tanh), "another activation than GELU with tanh is not supported in this family"),
+            // Names of the code that was in the folder before transformers had the class.
+            ("mlp_type", Only(|value| value == "default"), "another feed-forward is not supported in this family"),
+            ("norm_type", Only(|value| value == "layer_norm"), "another norm than LayerNorm is not supported in this family"),
+            // Of training.
+            ("residual_dropout", Harmless, ""),
+            ("embedding_dropout", Harmless, ""),
+        ],
+        epsilon: "norm_epsilon",
+        ..LLAMA
+    },
+    FolderFamily {
         model_type: "smollm3",
         class: "SmolLM3ForCausalLM",
         architecture: Architecture::SMOLLM3_IN_HALVES,
@@ -543,6 +624,9 @@ const SHARED: [&str; 5] = [
     "quantization_config",
 ];
 
+/// The keys with the parameters of the rotary embedding: the newer name, and the older one.
+pub(crate) const ROPE_OBJECTS: [&str; 2] = ["rope_parameters", "rope_scaling"];
+
 /// The configuration of the text part of a model.
 pub(crate) struct TextConfig {
     /// The keys, without those that only describe images.
@@ -596,15 +680,23 @@ pub(crate) fn text_config(file: &Map<String, Value>) -> Result<TextConfig, Probl
     })
 }
 
-/// Adds the defaults of a family to the keys of a file. A key that is `null` stays.
+/// Adds the defaults of a family to the keys of a file. A key that is `null` stays, except for the
+/// rotary embedding, which two keys may have.
 pub(crate) fn with_defaults(
     family: &FolderFamily,
     mut values: Map<String, Value>,
 ) -> Map<String, Value> {
     let defaults: Map<String, Value> =
         serde_json::from_str(family.defaults).expect("a test parses the defaults of each family");
+    let has_rope = ROPE_OBJECTS
+        .iter()
+        .any(|key| values.get(*key).is_some_and(|value| !value.is_null()));
     for (key, value) in defaults {
-        values.entry(key).or_insert(value);
+        if key != ROPE_OBJECTS[0] {
+            values.entry(key).or_insert(value);
+        } else if !has_rope {
+            values.insert(key, value);
+        }
     }
     values
 }

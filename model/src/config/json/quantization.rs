@@ -1,4 +1,5 @@
-//! The key `quantization_config` of `config.json`. Only NF4 of bitsandbytes is supported.
+//! The key `quantization_config` of `config.json`. NF4 of bitsandbytes is supported, and MXFP4 as
+//! gpt-oss has it.
 
 use serde_json::Value;
 
@@ -9,24 +10,24 @@ use crate::problem::Problem;
 const ONLY: [(&str, Expected, &str); 4] = [
     (
         "quant_method",
-        Expected::Text("bitsandbytes"),
-        "\"bitsandbytes\"",
+        Expected::OneOf(&["bitsandbytes", "mxfp4"]),
+        "\"bitsandbytes\" or \"mxfp4\"",
     ),
     (
         "load_in_8bit",
         Expected::Off,
         "false, as of bitsandbytes its 4-bit format NF4 is read",
     ),
-    ("bnb_4bit_quant_type", Expected::Text("nf4"), "\"nf4\""),
+    ("bnb_4bit_quant_type", Expected::OneOf(&["nf4"]), "\"nf4\""),
     (
         "bnb_4bit_quant_storage",
-        Expected::Text("uint8"),
+        Expected::OneOf(&["uint8"]),
         "\"uint8\"",
     ),
 ];
 
 enum Expected {
-    Text(&'static str),
+    OneOf(&'static [&'static str]),
     Off,
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn check(config: NamedObject<'_>) -> Result<(), Problem> {
     };
     for (key, wanted, named) in &ONLY {
         let right = keys.get(key).is_none_or(|found| match wanted {
-            Expected::Text(text) => found == text,
+            Expected::OneOf(texts) => texts.iter().any(|text| found == text),
             Expected::Off => *found == Value::Bool(false),
         });
         let instead = "; give the folder of the 16-bit model, or a GGUF file";

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use crate::architecture::family::{Architecture, FamilyBiases, FileFactors};
+use crate::architecture::family::{Architecture, FamilyBiases, FileFactors, REFUSED};
 use crate::config::forward::Config;
 use crate::config::hyperparameters::{Factors, Hyperparameters, SoftCaps};
 use crate::config::json::families::{FAMILIES, FolderFamily, TextConfig, with_defaults};
 use crate::config::json::layer_kinds::{self, LayerKinds, StoredRope};
+use crate::config::json::rope::RotatedModel;
 use crate::config::json::{experts, known_keys as known, quantization, rope};
 use crate::config::rope::RopeFactors;
 use crate::folder::json::{NamedObject, shown};
@@ -61,7 +62,16 @@ pub(crate) fn read(text: TextConfig) -> Result<ForwardConfig, Problem> {
         rope,
         factors: rope_factors,
         local_base,
-    } = rope::read(keys, family.rotated, head_dim, context)?;
+        positions,
+    } = rope::read(
+        keys,
+        RotatedModel {
+            rotated: family.rotated,
+            query_factor: family.query_factor,
+            head_dim,
+            context,
+        },
+    )?;
     let stored = StoredRope { rope, local_base };
     let LayerKinds {
         window,
@@ -97,7 +107,7 @@ pub(crate) fn read(text: TextConfig) -> Result<ForwardConfig, Problem> {
         factors: factors(keys, architecture)?,
         caps: caps(keys, architecture)?,
         epsilon: epsilon(keys, family.epsilon)?,
-        context,
+        context: positions.unwrap_or(context),
         vocab: keys.required("vocab_size")?,
     };
     model.check()?;
@@ -117,6 +127,13 @@ fn family(
     let name = keys
         .text("model_type")?
         .ok_or_else(|| keys.missing("model_type"))?;
+    if let Some((found, why)) = REFUSED.into_iter().find(|(refused, _)| *refused == name) {
+        return Err(Problem::RefusedKey {
+            key: keys.key("model_type"),
+            found: format!("{found:?}"),
+            why,
+        });
+    }
     let Some(family) = FAMILIES.iter().find(|known| known.model_type == name) else {
         let supported: Vec<&str> = FAMILIES.iter().map(|known| known.model_type).collect();
         let supported = supported.join(", ");

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::config::json::families::RotatedShare;
+use crate::config::json::families::{QueryFactor, ROPE_OBJECTS, RotatedShare};
 use crate::config::rope::{Rope, RopeFactors, Scaling, Yarn, YarnBounds};
 use crate::folder::json::NamedObject;
 use crate::problem::Problem;
@@ -15,9 +15,12 @@ const KINDS: [(&str, &[&str]); 5] = [
     ("default", &[]),
     ("linear", &["factor"]),
     ("llama3", &["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]),
-    ("yarn", &["factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor", "truncate"]),
+    ("yarn", &["factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor", "truncate", "mscale", "mscale_all_dim", BETA, "max_position_embeddings"]),
     ("longrope", &["short_factor", "long_factor", "factor", "original_max_position_embeddings", "attention_factor"]),
 ];
+
+/// The key of the factor of queries that depends on their position.
+const BETA: &str = "llama_4_scaling_beta";
 
 /// The keys of every kind.
 const COMMON: [&str; 4] = ["rope_type", "type", "rope_theta", "partial_rotary_factor"];
@@ -29,6 +32,18 @@ pub(crate) struct FolderRope {
     pub(crate) factors: Option<RopeFactors>,
     /// The base of layers with a window, if the file has another one for them.
     pub(crate) local_base: Option<f64>,
+    /// The number of positions at most, if there is a factor of queries beyond them.
+    pub(crate) positions: Option<u32>,
+}
+
+/// The properties of a model on which its rotary embedding depends.
+#[derive(Clone, Copy)]
+pub(crate) struct RotatedModel {
+    pub(crate) rotated: RotatedShare,
+    pub(crate) query_factor: QueryFactor,
+    pub(crate) head_dim: u32,
+    /// The number of positions.
+    pub(crate) context: u32,
 }
 
 /// The keys of `rope_parameters` in files with an object for each kind of layer.
@@ -36,12 +51,13 @@ const FULL: &str = "full_attention";
 const LOCAL: &str = "sliding_attention";
 
 /// Reads a rotary embedding and the divisors of its frequencies.
-pub(crate) fn read(
-    config: NamedObject<'_>,
-    rotated: RotatedShare,
-    head_dim: u32,
-    context: u32,
-) -> Result<FolderRope, Problem> {
+pub(crate) fn read(config: NamedObject<'_>, model: RotatedModel) -> Result<FolderRope, Problem> {
+    let RotatedModel {
+        rotated,
+        query_factor,
+        head_dim,
+        context,
+    } = model;
     let empty = Map::new();
     let (name, mut values) = scaling(config)?;
     let mut prefix = format!("{name}.");
@@ -117,7 +133,30 @@ pub(crate) fn read(
         rope,
         factors,
         local_base,
+        positions: positions(keys, query_factor, context)?,
     })
+}
+
+/// Returns the number of positions in which the factor of queries is 1, if it depends on the position.
+fn positions(
+    keys: NamedObject<'_>,
+    query_factor: QueryFactor,
+    context: u32,
+) -> Result<Option<u32>, Problem> {
+    if keys.get(BETA).and_then(Value::as_f64) == Some(0.0) {
+        return Ok(None);
+    }
+    match (keys.positive(BETA)?, query_factor) {
+        (None, _) => Ok(None),
+        (Some(_), QueryFactor::None) => keys.wrong(
+            BETA,
+            "0: queries are not scaled by their position in this family",
+        ),
+        (Some(_), QueryFactor::BeyondOriginal) => {
+            let original = keys.required("original_max_position_embeddings")?;
+            Ok(Some(original).filter(|original| *original < context))
+        }
+    }
 }
 
 /// Returns the rotary base of layers with a window, from `rope_parameters` with an object for each
@@ -247,7 +286,7 @@ type Parameters<'a> = (&'static str, Option<&'a Map<String, Value>>);
 
 /// The object with the parameters. Files in which both names say something must say the same.
 fn scaling<'a>(config: NamedObject<'a>) -> Result<Parameters<'a>, Problem> {
-    let [new, old] = ["rope_parameters", "rope_scaling"];
+    let [new, old] = ROPE_OBJECTS;
     let object = |name: &str| match config.get(name) {
         None => Ok(None),
         Some(Value::Object(object)) => Ok(Some(object)),
@@ -309,18 +348,16 @@ fn llama3(keys: NamedObject<'_>, rope: &Rope) -> Result<Vec<f32>, Problem> {
 }
 
 /// Reads the settings of YaRN (`_compute_yarn_parameters` in transformers). If the file has no
-/// magnitude for cosine and sine, the formula of the paper applies.
+/// magnitude for cosine and sine, the formula of the paper applies, or the ratio of two such formulas
+/// if the file has a factor of each.
 fn yarn(keys: NamedObject<'_>, rope: Rope, context: u32) -> Result<Rope, Problem> {
-    if keys.bool("truncate")? == Some(false) {
-        return keys.wrong(
-            "truncate",
-            "true: bounds between two pairs are not supported",
-        );
-    }
-
+    let bounds = match keys.bool("truncate")? {
+        Some(false) => YarnBounds::Exact,
+        Some(true) | None => YarnBounds::Whole,
+    };
     let factor = factor(keys)?;
     let scaling = Scaling::Yarn(Yarn {
-        bounds: YarnBounds::Whole,
+        bounds,
         factor,
         original_context: keys
             .size("original_max_position_embeddings")?
@@ -328,9 +365,16 @@ fn yarn(keys: NamedObject<'_>, rope: Rope, context: u32) -> Result<Rope, Problem
         beta_fast: keys.positive("beta_fast")?.unwrap_or(32.0),
         beta_slow: keys.positive("beta_slow")?.unwrap_or(1.0),
     });
-    let magnitude = keys
-        .positive("attention_factor")?
-        .unwrap_or(scaling.magnitude());
+    let stored = keys.positive("attention_factor")?;
+    let scales = [keys.positive("mscale")?, keys.positive("mscale_all_dim")?];
+    let magnitude = match (stored, scales) {
+        (Some(stored), _) => stored,
+        (None, [Some(above), Some(below)]) => {
+            let scaled = |scale: f64| 1.0 + scale * (scaling.magnitude() - 1.0);
+            scaled(above) / scaled(below)
+        }
+        (None, _) => scaling.magnitude(),
+    };
     Ok(Rope {
         scaling,
         magnitude,

@@ -1,5 +1,5 @@
 //! The tokenizer of a folder: `tokenizer.json`, as the library `tokenizers` reads it, if it is BPE
-//! or Unigram.
+//! or Unigram. Without that file, it is `tekken.json`.
 
 use std::path::Path;
 
@@ -10,10 +10,11 @@ use crate::Error;
 use crate::folder::folder_fault::Fault as FolderFault;
 use crate::folder::read;
 use crate::folder::special;
-use crate::folder::special::{TOKENIZER, TOKENIZER_CONFIG, spelling};
+use crate::folder::special::{TEKKEN, TOKENIZER, TOKENIZER_CONFIG, spelling};
 use crate::tokenizer::cuts::Library;
 use crate::tokenizer::json::file::TokenizerFile;
 use crate::tokenizer::json::spelled::Spelled;
+use crate::tokenizer::json::tekken;
 use crate::tokenizer::stop;
 use crate::tokenizer::token_type::{NORMAL, USER_DEFINED};
 use crate::tokenizer::vocabulary::{Encoder, Vocabulary, control};
@@ -27,16 +28,24 @@ pub(crate) fn read(
     vocab: Option<u32>,
     config: &Map<String, Value>,
 ) -> Result<Vocabulary, Error> {
-    let path = folder.join(TOKENIZER);
+    let own = read::bytes(folder, TOKENIZER)?;
+    let path = folder.join(if own.is_some() { TOKENIZER } else { TEKKEN });
     let fault = |fault| Error::Tokenizer {
         path: path.clone(),
         fault: Box::new(fault),
     };
-    let Some(bytes) = read::bytes(folder, TOKENIZER)? else {
-        return Err(Error::Tokenizer {
-            path: folder.to_owned(),
-            fault: Box::new(Fault::NoFile),
-        });
+    let is_tekken = own.is_none();
+    let bytes = match own {
+        Some(bytes) => bytes,
+        None => match read::bytes(folder, TEKKEN)? {
+            Some(bytes) => tekken::tokenizer_json(&bytes).map_err(fault)?,
+            None => {
+                return Err(Error::Tokenizer {
+                    path: folder.to_owned(),
+                    fault: Box::new(Fault::NoFile),
+                });
+            }
+        },
     };
 
     let file = parse(&bytes).map_err(|fault| Error::Folder {
@@ -48,7 +57,11 @@ pub(crate) fn read(
     let spare = file.check_parts(vocab).map_err(fault)?;
     let (spelled, lossy) = file.check(&tokens).map_err(fault)?;
     let encoder = encoder(&bytes, &file).map_err(fault)?;
-    let settings = read::object(folder, TOKENIZER_CONFIG)?;
+    let settings = read::object(folder, TOKENIZER_CONFIG)?.or_else(|| {
+        // The token has no other name in this format.
+        let eos = || Map::from_iter([("eos_token".to_owned(), Value::from(tekken::EOS))]);
+        is_tekken.then(eos)
+    });
     let (bos, warning) = bos(&encoder, settings.as_ref(), vocab).map_err(fault)?;
     let eos = eos(&encoder, settings.unwrap_or_default(), config, vocab).map_err(fault)?;
     let mut encoder = encoder;
