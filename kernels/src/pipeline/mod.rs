@@ -9,6 +9,12 @@
 //! A layer with a mixture of experts has three kernels instead of [`GateUp`] and the second
 //! [`Project`]: [`ExpertLogits`], [`ExpertGateUp`] and [`ExpertDown`].
 //!
+//! Some families need more of a kernel, which is a separate kernel with further arguments:
+//! [`WithLora`], [`WithBias`], [`WithExpertBiases`], [`WithSinks`] and [`Paged`].
+//!
+//! The rows of a matrix are whole tiles. Shorter rows are padded with zeros, and
+//! [`Plan::row_len`](field@Plan::row_len) is then the length of the residual stream and of the norm.
+//!
 //! Each kernel is launched with programmatic dependent launch. It starts while its predecessor is
 //! still running, fills its ring of weights, and then waits for the predecessor's results. The
 //! weights never change, so they need no wait, and memory stays busy across the boundary between

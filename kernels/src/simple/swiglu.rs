@@ -121,13 +121,13 @@ impl<'k> ClampedUnit<'k> {
         v.gt(self.limit).select(self.limit, v)
     }
 
-    /// Returns the result of two inputs that are [`below`](ClampedUnit::below) the limit.
-    pub(crate) fn of_bounded(self, gate: F32<'k>, up: F32<'k>) -> F32<'k> {
+    /// Returns the sigmoid and the bounded `u` of two inputs that are [`below`](ClampedUnit::below)
+    /// the limit.
+    pub(crate) fn sigmoid_and_up(self, gate: F32<'k>, up: F32<'k>) -> [F32<'k>; 2] {
         let lowest = self.limit * -1.0;
         let up = up.lt(lowest).select(lowest, up);
         let power = (gate * self.alpha * -LOG2_E).ex2();
-        let sigmoid = (power + 1.0).rcp();
-        gate * sigmoid * (up + 1.0)
+        [(power + 1.0).rcp(), up]
     }
 }
 
@@ -177,7 +177,8 @@ impl KernelDef for ClampedSwiGlu {
             };
             let gate = unit.below(a.gate.at(i).ld());
             let up = unit.below(a.up.at(i).ld());
-            a.y.at(i).st(unit.of_bounded(gate, up));
+            let [sigmoid, up] = unit.sigmoid_and_up(gate, up);
+            a.y.at(i).st(gate * sigmoid * (up + 1.0));
         });
     }
 

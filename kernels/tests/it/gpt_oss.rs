@@ -1,14 +1,15 @@
-//! Planted faults in the kernels of the pipeline that only gpt-oss needs.
+//! Planted faults in the kernels of mixtures of experts in the pipeline, and in those that only
+//! gpt-oss needs.
 
-use crate::machine::{FEW, check};
+use crate::machine::{FEW, check, once};
 use ptx_emu::Module;
-use ptx_gen::{Target, print};
+use ptx_gen::{CpuArg, Target, print};
 use warpwright_kernels::format::Format;
 use warpwright_kernels::pipeline::{
     ExpertActivation, ExpertDown, ExpertGateUp, ExpertLogits, PipelinedAttention, Plan, WithBias,
     WithExpertBiases, WithSinks,
 };
-use warpwright_kernels::{Activation, Variant, Weighting};
+use warpwright_kernels::{Activation, Variant, Weighting, compare};
 
 /// Returns the text of a kernel for the newest target that all of them run on.
 fn text(kernel: &dyn Variant) -> String {
@@ -73,11 +74,63 @@ fn a_missing_feature_is_found() {
         ..GATE_UP
     };
     replaced(&WithExpertBiases(GATE_UP), &WithExpertBiases(closer));
-    let down = ExpertDown {
-        format: Format::MXFP4,
-        plan: Plan::DEFAULT,
-    };
-    replaced(&WithBias(down), &down);
+    replaced(&WithBias(DOWN), &DOWN);
     let logits = ExpertLogits { overlap: true };
     replaced(&WithBias(logits), &logits);
+}
+
+const DOWN: ExpertDown = ExpertDown {
+    format: Format::MXFP4,
+    plan: Plan::DEFAULT,
+};
+
+/// The index of the chosen experts among the arguments of [`ExpertDown`].
+const EXPERTS: usize = 3;
+
+/// Experts in the order of other slots are multiplied by the activations of the wrong expert. The
+/// bound of the cases must find that, even in a single block.
+#[test]
+fn experts_in_the_wrong_slots_are_found() {
+    let kernel: &dyn Variant = &DOWN;
+    let mut several = 0;
+    for case in kernel.cases(1) {
+        let CpuArg::U32(words) = &case.args[EXPERTS] else {
+            panic!("the experts are indices");
+        };
+        let CpuArg::Scalar(chosen) = case.args[EXPERTS + 3] else {
+            panic!("the number of chosen experts is a number");
+        };
+        if chosen < 2 {
+            continue;
+        }
+        several += 1;
+        let mut wanted = case.args.clone();
+        kernel.reference_on(&mut wanted).unwrap();
+
+        // The two first slots of the last block.
+        let mut swapped = words.clone();
+        let last = swapped.len() - chosen as usize;
+        swapped.swap(last, last + 1);
+        let mut args = case.args.clone();
+        args[EXPERTS] = CpuArg::U32(swapped);
+        let error = |args: &[CpuArg]| compare(&kernel.params(), &once(kernel, args), &wanted).error;
+        assert!(error(&case.args) <= case.bound, "{}", case.label);
+        assert!(error(&args) > 10.0 * case.bound, "{}", case.label);
+    }
+    assert!(several >= 3, "{several} cases");
+}
+
+/// Each block resets the words that it has read. Otherwise the next token would find them before its
+/// own experts are published.
+#[test]
+fn experts_that_are_not_reset_are_found() {
+    let text = text(&DOWN);
+    let releases: Vec<&str> = text
+        .lines()
+        .filter(|line| line.trim_start().starts_with("st.release"))
+        .collect();
+    let reset = releases.last().expect("the experts are reset");
+    let found = failure(&DOWN, &text.replace(reset, ""));
+    let found = found.expect("experts that are not reset pass");
+    assert!(found.contains("experts"), "{found}");
 }

@@ -517,7 +517,7 @@ mod tests {
 
         // Every second layer has a window, and all have the same rotation.
         let windows = [0, 1, 2].map(|layer: usize| match &outline.config.layers[layer].mixer {
-            crate::layer::attention::Mixer::Attention(attention) => attention.window,
+            crate::layer::Mixer::Attention(attention) => attention.window,
         });
         assert_eq!(windows, [Some(128), None, Some(128)]);
         assert_eq!(outline.config.ropes.len(), 1);

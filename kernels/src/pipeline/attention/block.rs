@@ -137,18 +137,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let kept = |depth| depth * def.warps();
 
         let (row, chunk) = divided(k.lane(), def.row_chunks());
-        let queries = (k.val(def.queries) - first).min(per_group);
-
-        // Sinks are weights, so they are loaded before the wait.
-        let sink = sinks.map(|sinks| {
-            let query = k.lane() & (QUERIES - 1);
-            let mut sink = k.var(f32::NEG_INFINITY);
-            sinks
-                .at(kv_head * def.queries + first + query)
-                .ld_if(query.lt(queries), &mut sink);
-            sink.get() * LOG2_E
-        });
-        AttentionBlock {
+        let mut block = AttentionBlock {
             k,
             def,
             a,
@@ -156,7 +145,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             item,
             split,
             head: item.plus(kv_head * def.queries + first, a.heads),
-            queries,
+            queries: (k.val(def.queries) - first).min(per_group),
             cached: CachedRows::new(a, def.row_chunks(), table, item, [kv_head, chunk]),
             row,
             chunk,
@@ -164,8 +153,19 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             staged,
             outcome,
             kept: deep.select(kept(def.depth()), kept(def.depth() - 1)),
-            sink,
-        }
+            sink: None,
+        };
+
+        // Sinks are weights, so they are loaded before the wait.
+        block.sink = sinks.map(|sinks| {
+            let query = k.lane() & (QUERIES - 1);
+            let mut sink = k.var(f32::NEG_INFINITY);
+            sinks
+                .at(kv_head * def.queries + first + query)
+                .ld_if(query.lt(block.queries), &mut sink);
+            sink.get() * LOG2_E
+        });
+        block
     }
 
     /// Records a timestamp if the kernel profiles.

@@ -205,9 +205,13 @@ impl Variant for ExpertDown {
                     ..
                 } = shape;
                 let (mut random, packed) = shape.packed(self.format, rows, width, seed);
-                let x: Vec<f64> = (0..chosen)
-                    .flat_map(|_| packed.x.iter().map(|&x| x.into()).collect::<Vec<f64>>())
-                    .collect();
+
+                // Each slot has other activations, or an expert in a wrong slot would not be seen.
+                let of_slot = |slot: u32| {
+                    let factor = 1.0 + f64::from(slot) / 2.0;
+                    packed.x.iter().map(move |&x| factor * f64::from(x))
+                };
+                let x: Vec<f64> = (0..chosen).flat_map(of_slot).collect();
                 let (x, scales) = block_float::encode(&x);
                 let y = random.units(rows as usize);
                 // With a single block, the experts are not for this GEMV. It then waits for the end of

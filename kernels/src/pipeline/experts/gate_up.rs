@@ -116,7 +116,9 @@ impl ExpertActivation {
                     alpha: k.val(CLAMPED_ALPHA),
                     limit: k.val(CLAMPED_LIMIT),
                 };
-                unit.of_bounded(unit.below(gate), unit.below(up))
+                let gate = unit.below(gate);
+                let [sigmoid, up] = unit.sigmoid_and_up(gate, unit.below(up));
+                gate * sigmoid * (up + 1.0)
             }
         }
     }

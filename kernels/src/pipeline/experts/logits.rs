@@ -179,9 +179,9 @@ impl BiasedProduct for ExpertLogits {
             block_sums_and_max(k, WARPS, [sum.get(), squares.get()], k.val(0.0));
         let factor = squares.fma(a.n.cvt::<f32>().rcp(), a.epsilon).rsqrt();
         k.when(k.tid().eq(0) & k.ctaid().lt(a.count), || {
+            let to = a.logits.at(k.ctaid());
             let logit = sum * factor;
-            let logit = bias.map_or(logit, |bias| logit + bias);
-            a.logits.at(k.ctaid()).st(logit)
+            to.st(bias.map_or(logit, |bias| logit + bias))
         });
     }
 
