@@ -21,7 +21,7 @@ const SMALL: Mixture = Mixture {
     formats: &[Q8_0],
     count: 5,
     chosen: 3,
-    width: 128,
+    width: 256,
     ..QWEN3
 };
 
@@ -206,8 +206,8 @@ fn a_profile_of_a_mixture_counts_its_experts() {
     assert_eq!(all, 2 * 3 * info::layer_weights(&model.outline));
 
     // Three tokens that choose three of five experts leave an expert unread with probability
-    // (2/5)^3. Gate and up have 256 rows of 256 weights in Q8_0.
-    let read = 5.0 * 256.0 * 256.0 * 34.0 / 32.0 * (1.0 - 0.4f64.powi(3));
+    // (2/5)^3. Gate and up have 512 rows of 256 weights in Q8_0.
+    let read = 5.0 * 512.0 * 256.0 * 34.0 / 32.0 * (1.0 - 0.4f64.powi(3));
     for timed in role("gate_up") {
         assert!((timed.node.bytes as f64 - read).abs() < 2.0);
     }
