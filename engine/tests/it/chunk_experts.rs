@@ -10,7 +10,7 @@ use warpwright_model::{Model, info};
 
 use crate::adapter::{self, Plan};
 use crate::batch::{batch, compare_graphs, compare_neighbours, small};
-use crate::decode::{compare_logits, distance, emulator, logits, numbers};
+use crate::decode::{distance, emulator, logits, numbers};
 use crate::oracle::{self, Keep};
 use crate::pipeline_experts::{HIDDEN, Mixture, QWEN3, VOCAB};
 use crate::synth::{Q4_K, Q6_K, Q8_0};
@@ -21,7 +21,7 @@ const SMALL: Mixture = Mixture {
     formats: &[Q8_0],
     count: 5,
     chosen: 3,
-    width: 128,
+    width: 256,
     ..QWEN3
 };
 
@@ -52,6 +52,10 @@ const MIXTURES: [(&str, Mixture); 3] = [
 ];
 
 const CONTEXT: u32 = 128;
+
+/// The largest relative error of the logits. All matmuls round activations to `f16`, and the largest
+/// error that was seen is 2.4e-3. A wrong expert causes more than 1e-2.
+const BOUND: f64 = 4e-3;
 
 fn open(name: &str, file: &File) -> Model {
     let mut model = Model::open(&file.save(&format!("chunk-experts-{name}.gguf"))).unwrap();
@@ -89,14 +93,25 @@ fn chunks_of_mixtures_agree_with_float64() {
         let mut decoder = decoder(&model, u32::MAX);
         assert_eq!(decoder.at_once(20), 20);
         let rows = logits(&mut decoder, &ids);
-        compare_logits(&model, &rows, &ids, [2e-3, 2e-3]);
+        let exact = oracle::logits(&model, &ids, Keep::Exact);
+        let all = distance(&numbers(&rows).concat(), &exact.concat());
+        let of_row = |(row, exact): (&Vec<f64>, &Vec<f64>)| distance(row, exact);
+        let worst = numbers(&rows)
+            .iter()
+            .zip(&exact)
+            .map(of_row)
+            .fold(0.0, f64::max);
+        println!("{name}: {all:e}, row {worst:e}");
+        assert!(
+            all < BOUND && worst < 2.0 * BOUND,
+            "{name}: {all:e}, row {worst:e}"
+        );
 
         decoder.prefill(&ids).unwrap();
         let last = f64s(decoder.last_logits().unwrap());
-        let wanted = oracle::logits(&model, &ids, Keep::Exact);
-        let found = distance(&last, &wanted[19]);
-        println!("{name}: {found:e}");
-        assert!(found < 2e-3, "{name}: {found:e}");
+        let found = distance(&last, &exact[19]);
+        println!("{name}, last: {found:e}");
+        assert!(found < BOUND, "{name}: {found:e}");
     }
 }
 
@@ -206,8 +221,8 @@ fn a_profile_of_a_mixture_counts_its_experts() {
     assert_eq!(all, 2 * 3 * info::layer_weights(&model.outline));
 
     // Three tokens that choose three of five experts leave an expert unread with probability
-    // (2/5)^3. Gate and up have 256 rows of 256 weights in Q8_0.
-    let read = 5.0 * 256.0 * 256.0 * 34.0 / 32.0 * (1.0 - 0.4f64.powi(3));
+    // (2/5)^3. Gate and up have 512 rows of 256 weights in Q8_0.
+    let read = 5.0 * 512.0 * 256.0 * 34.0 / 32.0 * (1.0 - 0.4f64.powi(3));
     for timed in role("gate_up") {
         assert!((timed.node.bytes as f64 - read).abs() < 2.0);
     }

@@ -1,6 +1,7 @@
 //! The kernels of a mixture of experts in a pass.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use warpwright_driver::launch::Kernel;
 use warpwright_driver::{Context, Error};
@@ -101,8 +102,8 @@ impl LoadedExpertKernels {
         prepare(context, &mut self.gather, kernels.gather)?;
         prepare(context, &mut self.combine, kernels.combine)?;
         for product in [kernels.gate_up, kernels.down] {
-            if !self.products.contains_key(&product) {
-                self.products.insert(product, product.load(context)?);
+            if let Entry::Vacant(entry) = self.products.entry(product) {
+                entry.insert(product.load(context)?);
             }
         }
         Ok(())
