@@ -495,11 +495,17 @@ fn gpt_oss_agrees_with_transformers() {
              engine/tests/data/gpt_oss.py says"
         );
         for (prefer, pass) in [(Prefer::Simple, "simple"), (Prefer::Fast, "pipeline")] {
-            let is_simple = decoder(&model, prefer).path().to_string().starts_with("simple");
+            let is_simple = decoder(&model, prefer)
+                .path()
+                .to_string()
+                .starts_with("simple");
             if is_simple == (prefer == Prefer::Simple) {
                 let found = error(&model, prefer, &wanted.ids(), &wanted.logits(name));
                 measured.error(name, pass, found);
-                assert!(found < 1e-3, "{name}, {pass}: the relative error is {found:e}");
+                assert!(
+                    found < 1e-3,
+                    "{name}, {pass}: the relative error is {found:e}"
+                );
             }
         }
     }

@@ -143,7 +143,9 @@ impl LoraShapes {
                 let Some(rank) = largest_rank(&of_matrix(adapters, index, which)) else {
                     continue;
                 };
-                let shape = shape.as_ref().expect("an adapter was prepared for the matrix");
+                let shape = shape
+                    .as_ref()
+                    .expect("an adapter was prepared for the matrix");
                 matrices += shape.bytes(rank, adapters.len());
                 // At most three projections share a matmul.
                 ranks = ranks.max(3 * rank);
