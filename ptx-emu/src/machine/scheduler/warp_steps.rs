@@ -122,13 +122,8 @@ pub(crate) fn state(w: &Warp) -> u64 {
 ///
 /// A warp that polls is hashed again and again, and it may have hundreds of registers. The compiler
 /// turns the operations on all lanes into vector instructions.
+#[derive(Default)]
 struct LaneHashes([u32; 32]);
-
-impl Default for LaneHashes {
-    fn default() -> Self {
-        LaneHashes([0; 32])
-    }
-}
 
 impl LaneHashes {
     /// Adds the values of a register. For a given value, each hash is a bijection of the hash
