@@ -11,7 +11,7 @@ use crate::weights::packed::packed;
 /// copies.
 ///
 /// They are the same for the pipeline and for the simple kernels, because packing only moves bits.
-/// The padding of rows is not counted, see [`padding_bytes`].
+/// The padding of rows to whole tiles is not counted.
 pub fn weight_bytes(model: &Outline) -> u64 {
     packed(model)
         .iter()
