@@ -12,8 +12,8 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    /// Allocates zeroed activations. Rows after the chunk are multiplied and discarded, so they
-    /// must be valid numbers.
+    /// Allocates zeroed activations. Rows that the pass does not write are multiplied and discarded,
+    /// so they must be valid numbers.
     pub(crate) fn new(
         context: &Context,
         name: &str,
@@ -26,8 +26,7 @@ impl Panels {
         })
     }
 
-    /// Allocates activations of rows that are sorted by expert. No kernel reads a row that the pass
-    /// has not written.
+    /// Allocates activations of which no kernel reads a row that the pass has not written.
     pub(crate) fn uninit(
         context: &Context,
         name: &str,

@@ -85,7 +85,8 @@ impl ExpertBuffers {
             used: words("experts.used", 1, 1)?,
             normed: Panels::uninit(context, "experts.normed", rows, c.hidden)?,
             squares: floats("experts.squares", rows, 1)?,
-            inner: Panels::uninit(context, "experts.inner", rows, width)?,
+            // Gate and up store no padding rows, and down multiplies them and discards the results.
+            inner: Panels::new(context, "experts.inner", rows, width)?,
             y: floats("experts.y", rows, c.hidden)?,
         }))
     }
