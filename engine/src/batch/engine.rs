@@ -148,11 +148,11 @@ impl Batch {
         let resolved = resolved.map_err(|why| Error::NoBatch {
             why: why.to_string(),
         })?;
+        let cores = kernels::check(context.device(), &outline.config)
+            .map_err(|why| Error::NoBatch { why })?;
         check_whole_rows(outline).map_err(|why| Error::NoBatch {
             why: why.to_string(),
         })?;
-        let cores = kernels::check(context.device(), &outline.config)
-            .map_err(|why| Error::NoBatch { why })?;
         memory::check(context, outline, &options)?;
         Ok((cores, resolved.single.embed))
     }
