@@ -11,7 +11,7 @@ use crate::harness::{emulator, small_model};
 use crate::scheduler::request;
 
 /// The number of tokens that each request generates.
-const REPLY: u32 = 6;
+const REPLY: u32 = 4;
 
 /// The chosen tokens with the bits of their log-probabilities.
 type Bits = Vec<(u32, Vec<u64>)>;
@@ -43,7 +43,7 @@ fn prompts() -> [Vec<u32>; 4] {
             .map(|i| 300 + (i * 7 + seed * i * i) % 90)
             .collect()
     };
-    [prompt(1, 62), prompt(2, 61), prompt(3, 40), prompt(4, 70)]
+    [prompt(1, 63), prompt(2, 62), prompt(3, 40), prompt(4, 70)]
 }
 
 fn submit(scheduler: &Scheduler, prompt: &[u32], salt: u64) -> Generation {
