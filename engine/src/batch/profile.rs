@@ -22,8 +22,8 @@ impl Batch {
     ///
     /// # Errors
     /// Returns the errors of [`decode`](Batch::decode), except those about the chosen tokens, which
-    /// are not read. Returns [`Error::ProfileAdapter`] if a sequence has an adapter, because the
-    /// kernels that apply adapters cannot be told apart by their roles.
+    /// are not read. Returns [`Error::ProfileAdapter`] if a sequence has an adapter, because a profile
+    /// has no names for the kernels that apply adapters.
     pub fn profile(
         &mut self,
         work: &[(SequenceId, u32)],

@@ -53,7 +53,7 @@ pub enum Unsupported {
     PlainFeedForward,
     #[error("the clamped SwiGLU is supported only in mixtures of experts")]
     ClampedSwiglu,
-    #[error("mixtures of experts are not supported for several tokens at once")]
+    #[error("the pipeline has kernels for one token at a time of a mixture of experts")]
     Experts,
     #[error("experts that every token passes (shared experts) are not supported")]
     SharedExpert,

@@ -81,8 +81,8 @@ pub(crate) struct SimpleDense {
 pub(crate) enum SimpleGate {
     /// The activation of the gate is multiplied by the up projection.
     Matrix(GemvMatrix<Gemv>),
-    /// There is no gate. The activation of the up projection is multiplied by these ones, so that
-    /// both forms have the same kernel.
+    /// Ones, for a feed-forward without a gate. The same kernel multiplies the activation of the up
+    /// projection by them.
     Ones(View<f32>),
 }
 

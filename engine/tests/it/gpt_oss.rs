@@ -524,7 +524,7 @@ enum Change {
     Outline(fn(&mut Outline)),
     /// These tensors of all layers have this number everywhere.
     Fill(&'static str, f32),
-    /// Of these tensors of all layers, each expert has the part of the next one.
+    /// In these tensors of all layers, the parts of the experts move on by one expert.
     Rotate(&'static str),
 }
 
@@ -633,7 +633,8 @@ fn gpt_oss_runs_in_the_pipeline() {
     }
 
     let (path, _) = MODELS[0].write_folder();
-    let (name, model) = (folder_name(&MODELS[0]), Model::open(&path).unwrap());
+    let name = folder_name(&MODELS[0]);
+    let model = Model::open(&path).unwrap();
     let measured = Measured::read();
     let path = decoder(&model, Prefer::Fast).path().to_string();
     measured.fact(&name, "path", path.into());

@@ -150,7 +150,7 @@ fn an_expert_past_the_last_is_bounded() {
     }
 }
 
-/// One expert too many gives other weights, which the comparison finds.
+/// The comparison finds a matmul that uses the weights of the next expert.
 #[test]
 fn the_next_expert_is_found() {
     let kernel = MatmulExperts::planned(Format::F16, Epilogue::Store, RowOrder::PLAIN, 8);

@@ -18,6 +18,6 @@ pub(crate) struct FolderTensor {
     pub(crate) in_f32: Option<Range<usize>>,
     /// If the files have it in NF4, how they have its `absmax`.
     pub(crate) nf4: Option<Absmax>,
-    /// Whether it is read as blocks of MXFP4, whatever `dtype` is.
+    /// Whether it is read as blocks of MXFP4. `dtype` does not count then.
     pub(crate) mxfp4: bool,
 }

@@ -21,7 +21,7 @@ const NFC_FACTOR: usize = 4;
 /// A lower bound of the number of a text's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBound {
-    /// The maximum number of bytes per token, or `None` if there is no limit.
+    /// The number of bytes of the longest token, or `None` for a vocabulary without a bound.
     longest: Option<usize>,
     counted: CountedBytes,
 }

@@ -8,7 +8,7 @@ use crate::matmul::wgmma::sm_share::SmShare;
 
 /// The numbers of rows of a group.
 const WIDTHS: [u32; 5] = [8, 16, 32, 64, 128];
-/// The cost of a job besides its rows, in rows: see [`plan`](crate::matmul::plan).
+/// The fixed cost of a job, in the cost of a row. [`plan`](crate::matmul::plan) has its source.
 const FIXED: u32 = 36;
 
 /// Returns the number of rows of a group for `tokens` tokens that choose `chosen` of `count` experts

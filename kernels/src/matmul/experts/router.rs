@@ -68,7 +68,7 @@ const COLUMNS: u32 = 64;
 const VECTORS: u32 = COLUMNS / 4;
 /// The number of rows that the block copies at once.
 const ROWS: u32 = THREADS / VECTORS;
-/// The length of a row in shared memory. The padding gives eight adjacent rows different banks.
+/// The length of a row in shared memory, padded so that eight adjacent rows are in different banks.
 const PITCH: u32 = COLUMNS + 4;
 
 impl RouterTile {

@@ -3,9 +3,9 @@
 //! The rows of each expert begin at a multiple of the matmul's token width, so that a group of
 //! `width` rows has a single expert. Rows that fill the last group of an expert are padding.
 //!
-//! Each block computes the rows of one expert. It counts the choices of every expert, which gives it
-//! the first row of its own, and then numbers its choices in the order of tokens and slots. Blocks do
-//! not communicate, so no result depends on their order.
+//! Each block computes the rows of one expert. It counts the choices of every expert to find the
+//! first row of this expert. It then numbers the choices of this expert in the order of tokens and
+//! slots. Blocks do not communicate, so no result depends on their order.
 
 use crate::harness::{Case, Variant};
 use crate::matmul::expert_table::{EXPERT_BITS, entry};
