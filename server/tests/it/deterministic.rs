@@ -10,8 +10,9 @@ use warpwright_server::scheduler::{
 use crate::harness::{emulator, small_model};
 use crate::scheduler::request;
 
-/// The number of tokens that each request generates.
-const REPLY: u32 = 4;
+/// The number of tokens that each request generates. The first one still runs when the second one
+/// needs another page, whichever of them a step takes first, so that a sequence is evicted.
+const REPLIES: [u32; 4] = [12, 4, 4, 4];
 
 /// The chosen tokens with the bits of their log-probabilities.
 type Bits = Vec<(u32, Vec<u64>)>;
@@ -46,10 +47,11 @@ fn prompts() -> [Vec<u32>; 4] {
     [prompt(1, 63), prompt(2, 62), prompt(3, 40), prompt(4, 70)]
 }
 
-fn submit(scheduler: &Scheduler, prompt: &[u32], salt: u64) -> Generation {
-    let mut limited = request(prompt);
+/// Submits the prompt of this index.
+fn submit(scheduler: &Scheduler, index: usize, salt: u64) -> Generation {
+    let mut limited = request(&prompts()[index]);
     limited.at_end = AtEnd::Ignore;
-    limited.max_tokens = Some(REPLY);
+    limited.max_tokens = Some(REPLIES[index]);
     limited.sampling.logprobs = 2;
     limited.salt = salt;
     scheduler.submit(limited).expect("it is accepted")
@@ -76,30 +78,30 @@ fn collect(mut generation: Generation) -> (Bits, u32) {
             }
         }
     }
-    assert_eq!(bits.len(), REPLY as usize);
     (bits, cached)
 }
 
 /// Returns the prompts' bits alone, and then in company, where a sequence is evicted and a prefix is
 /// cached.
 fn alone_and_together() -> [Vec<Bits>; 2] {
-    let prompts = prompts();
     let single = scheduler();
-    let alone = (0..).zip(&prompts);
-    let alone = alone.map(|(salt, prompt)| collect(submit(&single, prompt, salt)).0);
-    let alone = alone.collect();
+    let alone = (0..).zip(0..REPLIES.len());
+    let alone = alone.map(|(salt, index)| collect(submit(&single, index, salt)).0);
+    let alone: Vec<Bits> = alone.collect();
+    let lengths: Vec<u32> = alone.iter().map(|bits| bits.len() as u32).collect();
+    assert_eq!(lengths, REPLIES);
 
     let shared = scheduler();
-    let generations = prompts[..3].iter().map(|prompt| submit(&shared, prompt, 9));
+    let generations = (0..3).map(|index| submit(&shared, index, 9));
     let generations: Vec<_> = generations.collect();
     let together = generations
         .into_iter()
         .map(|generation| collect(generation).0);
     let mut together: Vec<Bits> = together.collect();
 
-    let (cold, found) = collect(submit(&shared, &prompts[3], 9));
+    let (cold, found) = collect(submit(&shared, 3, 9));
     assert_eq!(found, 0);
-    let (warm, found) = collect(submit(&shared, &prompts[3], 9));
+    let (warm, found) = collect(submit(&shared, 3, 9));
     assert!(found >= 64);
     assert_eq!(warm, cold);
     together.push(warm);
